@@ -1,0 +1,3 @@
+std = "luajit"
+max_line_length = 80
+files["tests/lua"].std = "luajit+busted"
