@@ -1,0 +1,39 @@
+/* Temporary while the ops are being written: an op without its file yet traps. */
+#include "kernels/cpu/ops.h"
+
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+#define MISSING __attribute__((weak))
+
+MISSING void MOE_FN(convert)(struct moe_stream *s, struct moe_mat dst, struct moe_mat src) { __builtin_trap(); }
+MISSING void MOE_FN(add)(struct moe_stream *s, struct moe_mat dst, struct moe_mat a, struct moe_mat b) { __builtin_trap(); }
+MISSING void MOE_FN(scale)(struct moe_stream *s, float *x, int64_t n, float factor) { __builtin_trap(); }
+MISSING void MOE_FN(sumsq)(struct moe_stream *s, const float *x, int64_t n, double *out, bool accumulate) { __builtin_trap(); }
+MISSING void MOE_FN(sum)(struct moe_stream *s, const float *x, int64_t n, double *out, bool accumulate) { __builtin_trap(); }
+MISSING size_t MOE_FN(weight_bytes)(const struct moe_weight *w) { __builtin_trap(); }
+MISSING void MOE_FN(weight_prepare)(struct moe_stream *s, const struct moe_weight *w) { __builtin_trap(); }
+MISSING void MOE_FN(matmul)(struct moe_stream *s, const struct moe_matmul_args *a) { __builtin_trap(); }
+MISSING void MOE_FN(matmul_bwd)(struct moe_stream *s, const struct moe_matmul_args *a) { __builtin_trap(); }
+MISSING void MOE_FN(matmul_wgrad)(struct moe_stream *s, const struct moe_wgrad_args *a) { __builtin_trap(); }
+MISSING void MOE_FN(bias_grad)(struct moe_stream *s, const struct moe_bias_grad_args *a) { __builtin_trap(); }
+MISSING void MOE_FN(rmsnorm)(struct moe_stream *s, const struct moe_rmsnorm_args *a) { __builtin_trap(); }
+MISSING void MOE_FN(rmsnorm_bwd)(struct moe_stream *s, const struct moe_rmsnorm_bwd_args *a) { __builtin_trap(); }
+MISSING void MOE_FN(rope)(struct moe_stream *s, const struct moe_rope_args *a) { __builtin_trap(); }
+MISSING void MOE_FN(attn)(struct moe_stream *s, const struct moe_attn_args *a) { __builtin_trap(); }
+MISSING size_t MOE_FN(attn_bwd_bytes)(const struct moe_attn_args *a) { __builtin_trap(); }
+MISSING void MOE_FN(attn_bwd)(struct moe_stream *s, const struct moe_attn_bwd_args *a) { __builtin_trap(); }
+MISSING void MOE_FN(swiglu)(struct moe_stream *s, const struct moe_swiglu_args *a) { __builtin_trap(); }
+MISSING void MOE_FN(swiglu_bwd)(struct moe_stream *s, const struct moe_swiglu_bwd_args *a) { __builtin_trap(); }
+MISSING void MOE_FN(router)(struct moe_stream *s, const struct moe_router_args *a) { __builtin_trap(); }
+MISSING void MOE_FN(router_bwd)(struct moe_stream *s, const struct moe_router_bwd_args *a) { __builtin_trap(); }
+MISSING void MOE_FN(route)(struct moe_stream *s, const struct moe_route_args *a) { __builtin_trap(); }
+MISSING void MOE_FN(gather)(struct moe_stream *s, const struct moe_gather_args *a) { __builtin_trap(); }
+MISSING void MOE_FN(combine)(struct moe_stream *s, const struct moe_combine_args *a) { __builtin_trap(); }
+MISSING void MOE_FN(prob_rows)(struct moe_stream *s, const struct moe_prob_rows_args *a) { __builtin_trap(); }
+MISSING void MOE_FN(gate)(struct moe_stream *s, const struct moe_gate_args *a) { __builtin_trap(); }
+MISSING void MOE_FN(gate_bwd)(struct moe_stream *s, const struct moe_gate_bwd_args *a) { __builtin_trap(); }
+MISSING void MOE_FN(embed)(struct moe_stream *s, const struct moe_embed_args *a) { __builtin_trap(); }
+MISSING size_t MOE_FN(embed_bwd_bytes)(int64_t tokens, int64_t rows) { __builtin_trap(); }
+MISSING void MOE_FN(embed_bwd)(struct moe_stream *s, const struct moe_embed_bwd_args *a) { __builtin_trap(); }
+MISSING void MOE_FN(xent_stats)(struct moe_stream *s, const struct moe_xent_args *a) { __builtin_trap(); }
+MISSING void MOE_FN(xent_grad)(struct moe_stream *s, const struct moe_xent_grad_args *a) { __builtin_trap(); }
+MISSING void MOE_FN(adamw)(struct moe_stream *s, const struct moe_adamw_args *a) { __builtin_trap(); }
