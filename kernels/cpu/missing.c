@@ -4,11 +4,6 @@
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 #define MISSING __attribute__((weak))
 
-MISSING void MOE_FN(convert)(struct moe_stream *s, struct moe_mat dst, struct moe_mat src) { __builtin_trap(); }
-MISSING void MOE_FN(add)(struct moe_stream *s, struct moe_mat dst, struct moe_mat a, struct moe_mat b) { __builtin_trap(); }
-MISSING void MOE_FN(scale)(struct moe_stream *s, float *x, int64_t n, float factor) { __builtin_trap(); }
-MISSING void MOE_FN(sumsq)(struct moe_stream *s, const float *x, int64_t n, double *out, bool accumulate) { __builtin_trap(); }
-MISSING void MOE_FN(sum)(struct moe_stream *s, const float *x, int64_t n, double *out, bool accumulate) { __builtin_trap(); }
 MISSING size_t MOE_FN(weight_bytes)(const struct moe_weight *w) { __builtin_trap(); }
 MISSING void MOE_FN(weight_prepare)(struct moe_stream *s, const struct moe_weight *w) { __builtin_trap(); }
 MISSING void MOE_FN(matmul)(struct moe_stream *s, const struct moe_matmul_args *a) { __builtin_trap(); }
