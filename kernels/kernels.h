@@ -263,6 +263,13 @@ struct moe_embed_bwd_args {
   int32_t *scratch;              /* embed_bwd_bytes(T, V_local) */
 };
 
+/* out[e] = sum over r of in[r][e]: counts of several segments or micro-batches together. */
+struct moe_count_sum_args {
+  const int32_t *in;             /* (rows, E) */
+  int64_t rows, experts;
+  int32_t *out;                  /* (E) */
+};
+
 /* Cross entropy over a vocabulary shard, in two halves with a reduction over tp between them.
  * xent_stats: per row max, sum of exp(logit - max) and the label's logit (0 when the label lives in
  * another shard or is masked). */
@@ -341,6 +348,7 @@ struct moe_kernels {
   void (*swiglu_bwd)(struct moe_stream *s, const struct moe_swiglu_bwd_args *a);
   void (*router)(struct moe_stream *s, const struct moe_router_args *a);
   void (*router_bwd)(struct moe_stream *s, const struct moe_router_bwd_args *a);
+  void (*count_sum)(struct moe_stream *s, const struct moe_count_sum_args *a);
   void (*route)(struct moe_stream *s, const struct moe_route_args *a);
   void (*gather)(struct moe_stream *s, const struct moe_gather_args *a);
   void (*combine)(struct moe_stream *s, const struct moe_combine_args *a);

@@ -16,6 +16,10 @@ void moe_arena_wrap(moe_ctx *ctx, const char *name, void *base, size_t capacity,
   *out = (struct moe_arena){.ctx = ctx, .base = base, .capacity = capacity, .name = name};
 }
 
+void moe_arena_measure(moe_ctx *ctx, const char *name, struct moe_arena *out) {
+  moe_arena_wrap(ctx, name, (void *)(uintptr_t)MOE_ALIGN, SIZE_MAX / 4, out);
+}
+
 void moe_arena_destroy(struct moe_arena *arena) {
   if (arena->owned) moe_unmap(arena->ctx, arena->base, arena->capacity);
   *arena = (struct moe_arena){0};
