@@ -34,17 +34,62 @@ void moe_text_append(struct moe_text *text, const char *bytes, size_t n) {
   text->s[text->len] = 0;
 }
 
-void moe_text_add(struct moe_text *text, const char *fmt, ...) {
-  va_list args, again;
-  va_start(args, fmt);
+static MOE_PRINTF(2, 0) void add_args(struct moe_text *text, const char *fmt, va_list args) {
+  va_list again;
   va_copy(again, args);
   int n = vsnprintf(NULL, 0, fmt, args);
-  va_end(args);
   if (n > 0 && reserve(text, (size_t)n)) {
     vsnprintf(text->s + text->len, (size_t)n + 1, fmt, again);
     text->len += (size_t)n;
   }
   va_end(again);
+}
+
+void moe_text_add(struct moe_text *text, const char *fmt, ...) {
+  va_list args;
+  va_start(args, fmt);
+  add_args(text, fmt, args);
+  va_end(args);
+}
+
+void moe_text_line(struct moe_text *text, const char *fmt, ...) {
+  va_list args;
+  if (text->len > 0) moe_text_append(text, "\n", 1);
+  va_start(args, fmt);
+  add_args(text, fmt, args);
+  va_end(args);
+}
+
+enum { MAX_DIVISORS = 2048, SHOWN_DIVISORS = 12 };
+
+/* Ascending. A number below 2^31 has at most 1536 divisors; sizes and ranks are below that. */
+static int find_divisors(int64_t n, int64_t *out) {
+  int count = 0;
+  for (int64_t d = 1; d * d <= n && count < MAX_DIVISORS / 2; d++)
+    if (n % d == 0) out[count++] = d;
+  int small = count;
+  for (int i = small - 1; i >= 0; i--)
+    if (n / out[i] != out[i]) out[count++] = n / out[i];
+  return count;
+}
+
+void moe_text_divisors(struct moe_text *text, int64_t n, int64_t wanted) {
+  int64_t all[MAX_DIVISORS];
+  int count = find_divisors(n, all), above = 0;
+  while (above < count && all[above] < wanted) above++;
+  int first = above - SHOWN_DIVISORS / 2, last = first + SHOWN_DIVISORS;
+  if (last > count) first -= last - count, last = count;
+  if (first < 0) last = last - first < count ? last - first : count, first = 0;
+  if (first > 0) moe_text_add(text, ".. ");
+  for (int i = first; i < last; i++)
+    moe_text_add(text, "%s%lld", i > first ? " " : "", (long long)all[i]);
+  if (last < count) moe_text_add(text, " ..");
+}
+
+void moe_text_multiples(struct moe_text *text, int64_t step, int64_t wanted) {
+  int64_t below = wanted / step * step;
+  if (below > 0) moe_text_add(text, "%lld or ", (long long)below);
+  moe_text_add(text, "%lld", (long long)((below > 0 ? below : 0) + step));
 }
 
 enum { MAX_WORD = 64 };
