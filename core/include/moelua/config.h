@@ -124,7 +124,7 @@ MOE_API void moe_block_config_init(moe_block_config *block);
 /* Sets size, defaults and no blocks. */
 MOE_API void moe_train_config_init(moe_train_config *config);
 /* Checks everything; all errors, one a line "field: text", go to the context's error text.
- * MOE_INVALID when there is any. world: number of ranks. */
+ * MOE_INVALID when there is any. world: number of ranks; 0: the fewest the layout allows. */
 MOE_API moe_status moe_train_config_check(moe_ctx *ctx, const moe_train_config *config,
                                           int32_t world);
 

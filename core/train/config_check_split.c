@@ -1,0 +1,77 @@
+#include "train/config_check.h"
+
+/* "name: size is not a multiple of axis degree; axis: valid values" */
+static void divides(struct moe_text *lines, const char *name, int32_t size, const char *axis,
+                    int32_t degree) {
+  if (size < 1 || degree < 1 || size % degree == 0) return;
+  moe_text_line(lines, "%s: %d / %s %d is not whole; %s: ", name, size, axis, degree, axis);
+  moe_text_divisors(lines, size, degree);
+  moe_text_add(lines, ", or %s: ", name);
+  moe_text_multiples(lines, degree, size);
+}
+
+static void block_split(struct moe_text *lines, const moe_block_config *block, const void *arg) {
+  const struct moe_layout *layout = arg;
+  const int32_t *attn = layout->size[MOE_VIEW_ATTN], *moe = layout->size[MOE_VIEW_MOE];
+  divides(lines, "heads", block->heads, "tp", attn[MOE_AXIS_TP]);
+  divides(lines, "kv_heads", block->kv_heads, "tp", attn[MOE_AXIS_TP]);
+  if (block->ffn_kind != MOE_FFN_MOE) {
+    divides(lines, "ffn", block->ffn, "tp", attn[MOE_AXIS_TP]);
+    return;
+  }
+  divides(lines, "experts", block->experts, "ep", moe[MOE_AXIS_EP]);
+  divides(lines, "ffn", block->ffn, "etp", moe[MOE_AXIS_TP]);
+  divides(lines, "shared_ffn", block->shared_ffn, "tp", attn[MOE_AXIS_TP]);
+}
+
+static void check_stages(struct moe_text *errors, int32_t blocks, int32_t pp, int32_t chunks) {
+  if (chunks > 1 && pp == 1) {
+    moe_text_line(errors, "layout.chunks: %d virtual stages need pp above 1", chunks);
+    return;
+  }
+  int64_t stages = (int64_t)pp * chunks;
+  if (blocks < 1 || blocks % stages == 0) return;
+  moe_text_line(errors,
+                "layout.pp: %d blocks / (pp %d * chunks %d = %lld) is not whole; pp * chunks: ",
+                blocks, pp, chunks, (long long)stages);
+  moe_text_divisors(errors, blocks, stages);
+}
+
+/* With cp the sequence is cut in 2*cp pieces (zig-zag), each split over tp. */
+static void check_seq(struct moe_text *errors, const moe_train_config *config, int32_t tp,
+                      int32_t cp) {
+  int32_t seq = config->seq, positions = config->model.max_positions;
+  if (!moe_check_range(errors, "seq", seq, 1, INT32_MAX / 2)) return;
+  if (positions > 0 && seq > positions)
+    moe_text_line(errors, "seq: %d tokens, but model.max_positions is %d", seq, positions);
+  int64_t pair = tp % 2 ? 2 * (int64_t)tp : tp; /* lcm(2, tp) */
+  int64_t step = cp > 1 ? cp * pair : tp;
+  if (seq % step == 0) return;
+  if (cp > 1)
+    moe_text_line(errors, "seq: %d is not a multiple of cp %d * lcm(2, tp %d) = %lld; ", seq, cp,
+                  tp, (long long)step);
+  else
+    moe_text_line(errors, "seq: %d is not a multiple of tp %d; ", seq, tp);
+  moe_text_multiples(errors, step, seq);
+}
+
+static void check_batch(struct moe_text *errors, const moe_train_config *config, int32_t dp) {
+  bool micro = moe_check_range(errors, "micro_batch", config->micro_batch, 1, 1 << 20);
+  bool global = moe_check_range(errors, "global_batch", config->global_batch, 1, 1 << 28);
+  int64_t step = (int64_t)config->micro_batch * dp;
+  if (!micro || !global || config->global_batch % step == 0) return;
+  moe_text_line(errors, "global_batch: %d is not a multiple of micro_batch %d * dp %d = %lld; ",
+                config->global_batch, config->micro_batch, dp, (long long)step);
+  moe_text_multiples(errors, step, config->global_batch);
+}
+
+void moe_check_split(struct moe_text *errors, const moe_train_config *config,
+                     const struct moe_layout *layout) {
+  const int32_t *attn = layout->size[MOE_VIEW_ATTN];
+  const moe_model_config *model = &config->model;
+  check_stages(errors, model->n_blocks, attn[MOE_AXIS_PP], layout->chunks);
+  if (model->n_blocks > 0 && model->blocks != NULL)
+    moe_check_blocks(errors, model, block_split, layout);
+  check_seq(errors, config, attn[MOE_AXIS_TP], attn[MOE_AXIS_CP]);
+  check_batch(errors, config, attn[MOE_AXIS_DP]);
+}
