@@ -12,7 +12,7 @@ enum { HEADER = 16 }; /* keeps malloc's alignment */
 
 static void count(moe_ctx *ctx, size_t bytes) {
   ctx->alloc_count++;
-  uint64_t now = ctx->alloc_bytes += bytes;
+  uint64_t now = atomic_fetch_add(&ctx->alloc_bytes, bytes) + bytes;
   uint64_t peak = ctx->alloc_peak;
   while (now > peak && !atomic_compare_exchange_weak(&ctx->alloc_peak, &peak, now)) {
   }
