@@ -1,0 +1,28 @@
+/* Where this rank stands in both views: degrees and coordinates. Layers take their local sizes from
+ * it; on one process every degree is 1. */
+#ifndef MOE_MESH_PLACE_H
+#define MOE_MESH_PLACE_H
+
+#include "base/base.h"
+
+struct moe_axis {
+  int32_t size, rank; /* 0 <= rank < size */
+};
+
+struct moe_place {
+  struct moe_axis tp, cp, dp, pp; /* attention view */
+  struct moe_axis etp, ep, edp;   /* MoE view */
+};
+
+static inline struct moe_place moe_place_single(void) {
+  const struct moe_axis one = {1, 0};
+  return (struct moe_place){one, one, one, one, one, one, one};
+}
+
+/* The even part of n that a coordinate owns; n divides (checked with the layout). */
+static inline int64_t moe_part_count(int64_t n, struct moe_axis axis) { return n / axis.size; }
+static inline int64_t moe_part_start(int64_t n, struct moe_axis axis) {
+  return n / axis.size * axis.rank;
+}
+
+#endif
