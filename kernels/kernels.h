@@ -105,7 +105,7 @@ struct moe_bias_grad_args {
  * x.cols == inner * w's length). With `res`: sum = x + res is written to `sum` and normed instead. */
 struct moe_rmsnorm_args {
   struct moe_mat x, y;
-  struct moe_mat res, sum;       /* p NULL: no residual */
+  struct moe_mat res, sum;       /* p NULL: no residual. sum may be x itself */
   const float *w;                /* (x.cols / inner) */
   int64_t inner;                 /* >= 1 */
   float eps;

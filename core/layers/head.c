@@ -29,8 +29,9 @@ static int64_t chunk_rows(const struct moe_head *h, int64_t rows) {
   return moe_min64(rows, moe_max64(128, fit / 64 * 64));
 }
 
+/* dlogits is logits itself in fp32, else a copy in the products' dtype. */
 struct chunk {
-  struct moe_mat logits;
+  struct moe_mat logits, dlogits;
   float *max, *sum, *target, *loss;
 };
 
@@ -41,6 +42,9 @@ static moe_status carve(const struct moe_head *h, const struct moe_run *run, int
   MOE_GET(run->scratch, c->sum, rows);
   MOE_GET(run->scratch, c->target, rows);
   MOE_GET(run->scratch, c->loss, rows);
+  c->dlogits = c->logits;
+  if (run->training && run->dtype != MOE_F32)
+    MOE_TRY(moe_mat_get(run->scratch, run->dtype, rows, h->out.weight.out, &c->dlogits));
   return MOE_OK;
 }
 
@@ -49,7 +53,7 @@ static void chunk_forward(const struct moe_head *h, const struct moe_run *run, s
                           struct moe_mat n, const int32_t *label, double *loss_sum,
                           struct moe_mat dn, bool accumulate) {
   const struct moe_groups_rows whole = {0};
-  c->logits.rows = n.rows;
+  c->logits.rows = c->dlogits.rows = n.rows;
   moe_linear_forward(&h->out, run, n, whole, c->logits, false);
   const struct moe_xent_args stats = {.logits = c->logits,
                                       .label = label,
@@ -58,7 +62,7 @@ static void chunk_forward(const struct moe_head *h, const struct moe_run *run, s
                                       .sum = c->sum,
                                       .target = c->target};
   const struct moe_xent_grad_args grad = {.logits = c->logits,
-                                          .dlogits = c->logits,
+                                          .dlogits = c->dlogits,
                                           .label = label,
                                           .first = h->first,
                                           .max = c->max,
@@ -75,8 +79,8 @@ static void chunk_forward(const struct moe_head *h, const struct moe_run *run, s
   if (!run->training) return;
   struct moe_run part = *run; /* later chunks add to the weight gradient of the first */
   part.micro = accumulate ? 1 : 0;
-  moe_linear_backward_w(&h->out, &part, c->logits, n, whole);
-  moe_linear_backward_x(&h->out, run, c->logits, whole, dn, false);
+  moe_linear_backward_w(&h->out, &part, c->dlogits, n, whole);
+  moe_linear_backward_x(&h->out, run, c->dlogits, whole, dn, false);
 }
 
 moe_status moe_head_forward(const struct moe_head *h, const struct moe_run *run, struct moe_mat x,
