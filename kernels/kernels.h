@@ -85,6 +85,7 @@ struct moe_matmul_args {
   bool accumulate;               /* y += */
 };
 
+/* A bf16 product (fp32 sums) when dy and x are both BF16, else fp32. */
 struct moe_wgrad_args {
   struct moe_mat dy;             /* (M, out) */
   struct moe_mat x;              /* (M, in) */
@@ -336,6 +337,9 @@ struct moe_kernels {
   void (*matmul_bwd)(struct moe_stream *s, const struct moe_matmul_args *a);  /* dx = dy W */
   void (*matmul_wgrad)(struct moe_stream *s, const struct moe_wgrad_args *a); /* dW = dy^T x */
   void (*bias_grad)(struct moe_stream *s, const struct moe_bias_grad_args *a);
+  /* Highest FLOP/s of the arithmetic of the products of dtype, all threads, operands in registers;
+   * takes about `seconds`. Blocks. */
+  double (*peak)(struct moe_stream *s, moe_dtype dtype, double seconds);
 
   /* ---- layers' parts ---- */
   void (*rmsnorm)(struct moe_stream *s, const struct moe_rmsnorm_args *a);

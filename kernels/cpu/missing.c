@@ -4,12 +4,6 @@
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 #define MISSING __attribute__((weak))
 
-MISSING size_t MOE_FN(weight_bytes)(const struct moe_weight *w) { __builtin_trap(); }
-MISSING void MOE_FN(weight_prepare)(struct moe_stream *s, const struct moe_weight *w) { __builtin_trap(); }
-MISSING void MOE_FN(matmul)(struct moe_stream *s, const struct moe_matmul_args *a) { __builtin_trap(); }
-MISSING void MOE_FN(matmul_bwd)(struct moe_stream *s, const struct moe_matmul_args *a) { __builtin_trap(); }
-MISSING void MOE_FN(matmul_wgrad)(struct moe_stream *s, const struct moe_wgrad_args *a) { __builtin_trap(); }
-MISSING void MOE_FN(bias_grad)(struct moe_stream *s, const struct moe_bias_grad_args *a) { __builtin_trap(); }
 MISSING void MOE_FN(rmsnorm)(struct moe_stream *s, const struct moe_rmsnorm_args *a) { __builtin_trap(); }
 MISSING void MOE_FN(rmsnorm_bwd)(struct moe_stream *s, const struct moe_rmsnorm_bwd_args *a) { __builtin_trap(); }
 MISSING void MOE_FN(rope)(struct moe_stream *s, const struct moe_rope_args *a) { __builtin_trap(); }
