@@ -20,7 +20,7 @@ void moe_rope_table_fill(const struct moe_rope_table *table, float *cos_t, float
 /* A slot of `heads` heads of q, k or v: rows split over tp; kv heads are copied where tp has more
  * ranks than there are of them. */
 static struct moe_slot head_slot(const char *prefix, const char *suffix, int64_t heads,
-                                 int64_t head_dim, int64_t hidden, struct moe_axis tp) {
+                                 int64_t head_dim, int64_t hidden, struct moe_coord tp) {
   const int64_t dim[2] = {heads * head_dim, hidden};
   struct moe_slot slot = moe_slot_make(prefix, suffix, hidden ? 2 : 1, dim);
   int64_t mine = moe_max64(1, heads / tp.size);
@@ -30,7 +30,7 @@ static struct moe_slot head_slot(const char *prefix, const char *suffix, int64_t
 }
 
 static moe_status declare_qkv(struct moe_attn *a, const moe_model_config *model,
-                              const moe_block_config *block, struct moe_axis tp,
+                              const moe_block_config *block, struct moe_coord tp,
                               const char *prefix, struct moe_params *params) {
   const int64_t heads[3] = {block->heads, block->kv_heads, block->kv_heads};
   static const char *const weight[3] = {"attn.q", "attn.k", "attn.v"};
@@ -61,7 +61,7 @@ static moe_status declare_qkv(struct moe_attn *a, const moe_model_config *model,
 /* Norm weights over all heads are split with the heads. */
 static moe_status declare_qk_norm(struct moe_params *params, const moe_block_config *block,
                                   const char *prefix, const char *suffix, int64_t heads,
-                                  struct moe_axis tp, struct moe_param *out) {
+                                  struct moe_coord tp, struct moe_param *out) {
   if (block->qk_norm == MOE_QK_NORM_HEAD)
     return moe_param_norm(params, prefix, suffix, block->head_dim, out);
   struct moe_slot slot = head_slot(prefix, suffix, heads, block->head_dim, 0, tp);

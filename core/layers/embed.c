@@ -2,7 +2,7 @@
 
 #include "layers/param.h"
 
-struct moe_slot moe_vocab_slot(const moe_model_config *model, struct moe_axis tp,
+struct moe_slot moe_vocab_slot(const moe_model_config *model, struct moe_coord tp,
                                const char *name) {
   const int64_t dim[2] = {model->vocab, model->hidden};
   struct moe_slot slot = moe_slot_make("", name, 2, dim);

@@ -10,7 +10,7 @@ struct moe_slot moe_slot_make(const char *prefix, const char *suffix, int32_t di
   return slot;
 }
 
-void moe_slot_split(struct moe_slot *slot, int32_t d, struct moe_axis axis) {
+void moe_slot_split(struct moe_slot *slot, int32_t d, struct moe_coord axis) {
   slot->start[d] = moe_part_start(slot->dim[d], axis);
   slot->count[d] = moe_part_count(slot->dim[d], axis);
 }

@@ -59,7 +59,8 @@ static struct moe_router_args forward_args(const struct moe_router *r, const str
                                   .index = saved->index,
                                   .prob = saved->prob,
                                   .lse = saved->lse,
-                                  .segment = run->tokens / stats->segments,
+                                  .segment = r->aux_scope == MOE_AUX_SEQUENCE ? run->seq
+                                                                              : run->tokens,
                                   .count = moe_stats_count(stats, run->micro),
                                   .prob_sum = moe_stats_prob_sum(stats, run->micro)};
 }

@@ -5,23 +5,23 @@
 
 #include "base/base.h"
 
-struct moe_axis {
+struct moe_coord {
   int32_t size, rank; /* 0 <= rank < size */
 };
 
 struct moe_place {
-  struct moe_axis tp, cp, dp, pp; /* attention view */
-  struct moe_axis etp, ep, edp;   /* MoE view */
+  struct moe_coord tp, cp, dp, pp; /* attention view */
+  struct moe_coord etp, ep, edp;   /* MoE view */
 };
 
 static inline struct moe_place moe_place_single(void) {
-  const struct moe_axis one = {1, 0};
+  const struct moe_coord one = {1, 0};
   return (struct moe_place){one, one, one, one, one, one, one};
 }
 
 /* The even part of n that a coordinate owns; n divides (checked with the layout). */
-static inline int64_t moe_part_count(int64_t n, struct moe_axis axis) { return n / axis.size; }
-static inline int64_t moe_part_start(int64_t n, struct moe_axis axis) {
+static inline int64_t moe_part_count(int64_t n, struct moe_coord axis) { return n / axis.size; }
+static inline int64_t moe_part_start(int64_t n, struct moe_coord axis) {
   return n / axis.size * axis.rank;
 }
 

@@ -35,8 +35,8 @@ MOE_API void moe_ctx_destroy(moe_ctx *ctx);
 /* Text of the last error on this context, "" if none. Valid until the next failing call. */
 MOE_API const char *moe_ctx_error(const moe_ctx *ctx);
 MOE_API int32_t moe_ctx_threads(const moe_ctx *ctx);
-/* The kernel set in use, e.g. "avx512bf16". */
-MOE_API const char *moe_ctx_isa(const moe_ctx *ctx);
+/* The kernel set in use, e.g. "avx512bf16"; "" when the one asked for cannot run here. */
+MOE_API const char *moe_ctx_isa(moe_ctx *ctx);
 /* Allocations made through the context so far: steady training adds none. */
 MOE_API uint64_t moe_ctx_alloc_count(const moe_ctx *ctx);
 /* Bytes allocated now and at the highest point. Arenas and packs count with their full size. */

@@ -1,0 +1,97 @@
+/* What a layout needs on its fullest device, by the same dry run that sizes a trainer. */
+#include "base/alloc.h"
+#include "base/ctx.h"
+#include "mesh/layout.h"
+#include "train/model.h"
+
+/* Coordinates 0 of every axis, stage `stage`. */
+static struct moe_place place_of(const struct moe_layout *layout, int32_t stage) {
+  const int32_t *a = layout->size[MOE_VIEW_ATTN], *m = layout->size[MOE_VIEW_MOE];
+  return (struct moe_place){.tp = {a[MOE_AXIS_TP], 0},
+                            .cp = {a[MOE_AXIS_CP], 0},
+                            .dp = {a[MOE_AXIS_DP], 0},
+                            .pp = {a[MOE_AXIS_PP], stage},
+                            .etp = {m[MOE_AXIS_TP], 0},
+                            .ep = {m[MOE_AXIS_EP], 0},
+                            .edp = {m[MOE_AXIS_DP], 0}};
+}
+
+static void count_params(const moe_model_config *model, const struct moe_model *whole,
+                         moe_memory_report *out) {
+  double idle = 0;
+  for (int f = 0; f < MOE_FAMILIES; f++)
+    for (int32_t i = 0; i < whole->params.pack[f].slots; i++)
+      if (!whole->params.pack[f].slot[i].buffer)
+        out->params_total += whole->params.pack[f].slot[i].elements;
+  for (int32_t i = 0; i < model->n_blocks; i++) {
+    const moe_block_config *b = &model->blocks[i];
+    if (b->ffn_kind == MOE_FFN_MOE)
+      idle += (double)(b->experts - b->topk) * 3.0 * (double)b->ffn * (double)model->hidden;
+  }
+  out->params_active = out->params_total - (int64_t)idle;
+}
+
+static moe_status whole_model(moe_ctx *ctx, const moe_train_config *config,
+                              const struct moe_kernels *k, moe_memory_report *out) {
+  struct moe_model *whole;
+  struct moe_model_size size;
+  MOE_TRY(moe_model_create(ctx, config, moe_place_single(), &whole));
+  count_params(&config->model, whole, out);
+  moe_status status = moe_model_measure(whole, k, &size);
+  double flops = 0, tokens = (double)config->micro_batch * config->seq;
+  for (int i = 0; i < MOE_TRACE_PARTS; i++) flops += size.flops[i];
+  out->flops_per_token = status == MOE_OK ? flops / tokens : 0;
+  moe_model_destroy(whole);
+  return status;
+}
+
+static moe_status stage_report(moe_ctx *ctx, const moe_train_config *config,
+                               const struct moe_kernels *k, struct moe_place place,
+                               moe_memory_report *out) {
+  struct moe_model *model;
+  struct moe_model_size size;
+  MOE_TRY(moe_model_create(ctx, config, place, &model));
+  moe_status status = moe_model_measure(model, k, &size);
+  if (status == MOE_OK) {
+    const int32_t copies[MOE_FAMILIES] = {place.dp.size * place.cp.size, place.edp.size};
+    for (int f = 0; f < MOE_FAMILIES; f++) {
+      uint64_t n = (uint64_t)model->params.pack[f].elements;
+      out->params_local += (int64_t)n;
+      out->optimizer +=
+          8 * (config->optimizer.shard ? (n + (uint64_t)copies[f] - 1) / (uint64_t)copies[f] : n);
+    }
+    int64_t live = moe_min64(place.pp.size - place.pp.rank, model->micros);
+    if (model->global_aux) live = model->micros;
+    out->weights = 4 * (uint64_t)out->params_local;
+    out->gradients = out->weights;
+    out->prepared = size.prepared;
+    out->saved = size.saved * (uint64_t)live;
+    out->scratch = size.scratch + size.again + size.stats;
+    out->total = out->weights + out->gradients + out->optimizer + out->prepared + out->saved +
+                 out->scratch;
+  }
+  moe_model_destroy(model);
+  return status;
+}
+
+moe_status moe_plan_memory(moe_ctx *ctx, const moe_train_config *config, moe_memory_report *out) {
+  MOE_CHECK_SIZE(ctx, out);
+  MOE_CHECK_SIZE(ctx, config);
+  struct moe_layout layout;
+  struct moe_text errors;
+  const struct moe_kernels *k;
+  MOE_TRY(moe_kernels_cpu(ctx, ctx->isa, &k));
+  moe_text_init(ctx, &errors);
+  bool legal = moe_layout_resolve(&config->layout, 0, &layout, &errors);
+  moe_text_destroy(&errors);
+  MOE_TRY(moe_train_config_check(ctx, config, legal ? layout.world : 1));
+  moe_memory_report base = {.size = sizeof base};
+  MOE_TRY(whole_model(ctx, config, k, &base));
+  *out = base;
+  for (int32_t stage = 0; stage < layout.size[MOE_VIEW_ATTN][MOE_AXIS_PP]; stage++) {
+    moe_memory_report r = base;
+    MOE_TRY(stage_report(ctx, config, k, place_of(&layout, stage), &r));
+    if (r.total > out->total) *out = r;
+  }
+  return MOE_OK;
+}

@@ -1,0 +1,70 @@
+/* A model on this rank: the blocks of its pipeline stage, embedding and head where they belong, all
+ * parameters declared into packs. Owns no parameter memory: moe_model_bind ties it to some. */
+#ifndef MOE_TRAIN_MODEL_H
+#define MOE_TRAIN_MODEL_H
+
+#include "layers/block.h"
+#include "layers/head.h"
+
+struct moe_model {
+  moe_ctx *ctx;
+  moe_model_config config;   /* blocks: owned copy */
+  moe_dtype dtype;
+  struct moe_place place;
+  int64_t micro_batch, seq;  /* of one forward pass on this rank */
+  int64_t micros;            /* micro-batches of a step on this rank */
+  int32_t first_block, blocks; /* of this stage */
+  bool has_embed, has_head;
+  bool global_aux;           /* some layer's aux loss spans the step: all forwards come first */
+  struct moe_params params;
+  struct moe_embed embed;
+  struct moe_block *block;
+  struct moe_head head;
+  struct moe_rope_table *rope; /* distinct (theta, D) */
+  int32_t ropes;
+};
+
+/* What one micro-batch keeps from forward to backward. */
+struct moe_model_saved {
+  struct moe_mat x;               /* (T, H): input of the first block */
+  struct moe_block_saved *block;  /* blocks of them; owned by the trainer */
+  struct moe_head_saved head;
+};
+
+/* config must have passed moe_train_config_check. micros: micro-batches a rank runs per step. */
+moe_status moe_model_create(moe_ctx *ctx, const moe_train_config *config, struct moe_place place,
+                            struct moe_model **out);
+void moe_model_destroy(struct moe_model *model);
+
+/* Ties parameters to memory and takes what the model itself keeps on the device: prepared weights
+ * and rotary tables from `prepared`, statistics from `stats`. Measuring arenas are fine. */
+moe_status moe_model_bind(struct moe_model *model, const struct moe_kernels *k,
+                          const struct moe_param_memory *memory, struct moe_arena *prepared,
+                          struct moe_arena *stats);
+/* Uploads the rotary tables (after bind to real memory). */
+moe_status moe_model_upload(struct moe_model *model, const struct moe_run *run);
+/* Once after every change of the weights. */
+void moe_model_prepare(const struct moe_model *model, const struct moe_run *run);
+
+/* token, label: (T) device. Adds cross entropy to *loss_sum (device, double). */
+moe_status moe_model_forward(const struct moe_model *model, const struct moe_run *run,
+                             const int32_t *token, const int32_t *label, double *loss_sum,
+                             struct moe_model_saved *saved);
+moe_status moe_model_backward(const struct moe_model *model, const struct moe_run *run,
+                              const int32_t *token, struct moe_model_saved *saved);
+/* Blocks only: *x (T, H) is the input of the head, in run->saved. */
+moe_status moe_model_hidden(const struct moe_model *model, const struct moe_run *run,
+                            const int32_t *token, struct moe_model_saved *saved,
+                            struct moe_mat *x);
+
+/* Bytes a rank needs beside the packs, and FLOPs of a step on it, by a dry run of the layers. */
+struct moe_model_size {
+  size_t prepared, stats;
+  size_t saved;   /* one micro-batch */
+  size_t again, scratch;
+  double flops[MOE_TRACE_PARTS]; /* one micro-batch, forward and backward */
+};
+moe_status moe_model_measure(struct moe_model *model, const struct moe_kernels *real,
+                             struct moe_model_size *out);
+
+#endif

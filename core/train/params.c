@@ -1,0 +1,101 @@
+/* Parameters by name: reading and writing this rank's slices. */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/text.h"
+#include "train/trainer.h"
+
+const struct moe_slot *moe_trainer_slot(const struct moe_trainer *t, int64_t index) {
+  if (index < 0) return NULL;
+  for (int f = 0; f < MOE_FAMILIES; f++) {
+    const struct moe_pack *pack = &t->model->params.pack[f];
+    if (index < pack->slots) return &pack->slot[index];
+    index -= pack->slots;
+  }
+  return NULL;
+}
+
+int64_t moe_trainer_param_count(const moe_trainer *t) {
+  int64_t n = 0;
+  for (int f = 0; f < MOE_FAMILIES; f++) n += t->model->params.pack[f].slots;
+  return n;
+}
+
+static moe_status slot_at(const moe_trainer *t, int64_t index, const struct moe_slot **out) {
+  *out = moe_trainer_slot(t, index);
+  if (*out) return MOE_OK;
+  return moe_fail(t->ctx, MOE_INVALID, "parameter %lld: there are %lld", (long long)index,
+                  (long long)moe_trainer_param_count(t));
+}
+
+moe_status moe_trainer_param_info(const moe_trainer *t, int64_t index, moe_param_info *out) {
+  const struct moe_slot *slot;
+  MOE_CHECK_SIZE(t->ctx, out);
+  MOE_TRY(slot_at(t, index, &slot));
+  *out = (moe_param_info){.size = sizeof *out,
+                          .name = slot->name,
+                          .dims = slot->dims,
+                          .expert = slot->family == MOE_FAMILY_EXPERT};
+  memcpy(out->dim, slot->dim, sizeof out->dim);
+  memcpy(out->start, slot->start, sizeof out->start);
+  memcpy(out->count, slot->count, sizeof out->count);
+  return MOE_OK;
+}
+
+moe_status moe_trainer_param_find(const moe_trainer *t, const char *name, int64_t *index) {
+  int64_t n = moe_trainer_param_count(t);
+  for (int64_t i = 0; i < n; i++) {
+    if (strcmp(moe_trainer_slot(t, i)->name, name) != 0) continue;
+    *index = i;
+    return MOE_OK;
+  }
+  const char **names = moe_alloc_array(t->ctx, (size_t)n, sizeof *names);
+  if (names == NULL) return MOE_MEMORY;
+  for (int64_t i = 0; i < n; i++) names[i] = moe_trainer_slot(t, i)->name;
+  const char *near = moe_text_nearest(name, names, (size_t)n);
+  moe_release(t->ctx, names);
+  return moe_fail(t->ctx, MOE_NOTFOUND, "no parameter \"%s\"%s%s%s", name,
+                  near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+}
+
+/* Where the slot's values of a kind lie on the device. */
+static moe_status locate(moe_trainer *t, const struct moe_slot *slot, int32_t kind, int64_t n,
+                         float **out) {
+  float **pack = NULL;
+  switch ((moe_tensor_kind)kind) {
+    case MOE_TENSOR_WEIGHT: pack = t->memory.weight; break;
+    case MOE_TENSOR_GRAD: pack = t->memory.grad; break;
+    case MOE_TENSOR_EXP_AVG: pack = t->memory.exp_avg; break;
+    case MOE_TENSOR_EXP_AVG_SQ: pack = t->memory.exp_avg_sq; break;
+  }
+  if (pack == NULL) return moe_fail(t->ctx, MOE_INVALID, "tensor kind %d is unknown", kind);
+  if (slot->buffer && kind != MOE_TENSOR_WEIGHT)
+    return moe_fail(t->ctx, MOE_INVALID, "%s is a buffer: it has no gradient and no moments",
+                    slot->name);
+  if (n != slot->elements)
+    return moe_fail(t->ctx, MOE_INVALID, "%s: %lld values, this rank's slice has %lld", slot->name,
+                    (long long)n, (long long)slot->elements);
+  *out = pack[slot->family] + slot->offset;
+  return MOE_OK;
+}
+
+moe_status moe_trainer_param_read(moe_trainer *t, int64_t index, int32_t kind, float *values,
+                                  int64_t n) {
+  const struct moe_slot *slot;
+  float *device;
+  MOE_TRY(slot_at(t, index, &slot));
+  MOE_TRY(locate(t, slot, kind, n, &device));
+  t->k->copy(t->stream, values, device, (size_t)n * sizeof *values);
+  return t->k->stream_sync(t->stream);
+}
+
+moe_status moe_trainer_param_write(moe_trainer *t, int64_t index, int32_t kind, const float *values,
+                                   int64_t n) {
+  const struct moe_slot *slot;
+  float *device;
+  MOE_TRY(slot_at(t, index, &slot));
+  MOE_TRY(locate(t, slot, kind, n, &device));
+  t->k->copy(t->stream, device, values, (size_t)n * sizeof *values);
+  if (kind == MOE_TENSOR_WEIGHT) t->stale = true;
+  return t->k->stream_sync(t->stream);
+}

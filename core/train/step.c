@@ -1,0 +1,177 @@
+/* One optimizer step: micro-batches forward and backward, gradient norm, the one look at the
+ * results, update. */
+#include <math.h>
+
+#include "optim/adamw.h"
+#include "optim/lr.h"
+#include "train/trainer.h"
+
+moe_status moe_trainer_check_batch(struct moe_trainer *t, const int32_t *token,
+                                   const int32_t *label, int64_t n, int64_t *unmasked) {
+  int32_t vocab = t->config.model.vocab;
+  *unmasked = 0;
+  for (int64_t i = 0; i < n; i++) {
+    if (token[i] < 0 || token[i] >= vocab)
+      return moe_fail(t->ctx, MOE_INVALID, "token %lld is %d, the vocabulary has 0 .. %d",
+                      (long long)i, token[i], vocab - 1);
+    if (label[i] >= vocab)
+      return moe_fail(t->ctx, MOE_INVALID, "label %lld is %d, the vocabulary has 0 .. %d",
+                      (long long)i, label[i], vocab - 1);
+    *unmasked += label[i] >= 0;
+  }
+  return MOE_OK;
+}
+
+static moe_status forward(struct moe_trainer *t, const struct moe_run *run) {
+  int64_t first = run->micro * run->tokens;
+  moe_arena_reset(run->saved, 0);
+  return moe_model_forward(t->model, run, t->token + first, t->label + first,
+                           t->sums + MOE_SUM_LOSS, &t->slot[run->micro % t->slots]);
+}
+
+static moe_status backward(struct moe_trainer *t, const struct moe_run *run) {
+  int64_t first = run->micro * run->tokens;
+  return moe_model_backward(t->model, run, t->token + first, &t->slot[run->micro % t->slots]);
+}
+
+/* Counts of the whole step, where an aux loss spans it. */
+static void total_counts(struct moe_trainer *t) {
+  for (int32_t i = 0; i < t->model->blocks; i++) {
+    const struct moe_block *b = &t->model->block[i];
+    if (!b->is_moe || b->moe.router.aux_scope != MOE_AUX_GLOBAL) continue;
+    const struct moe_moe_stats *s = &b->moe.stats;
+    const struct moe_count_sum_args args = {.in = s->count,
+                                            .rows = t->model->micros * s->segments,
+                                            .experts = s->experts,
+                                            .out = s->total};
+    t->k->count_sum(t->stream, &args);
+  }
+}
+
+static moe_status micro_batches(struct moe_trainer *t, struct moe_run *run) {
+  int32_t micros = (int32_t)t->model->micros;
+  bool together = t->slots > 1; /* all forwards before the first backward */
+  for (int32_t i = 0; i < micros; i++) {
+    run->micro = i;
+    run->saved = &t->saved[i % t->slots];
+    MOE_TRY(forward(t, run));
+    if (together) continue;
+    total_counts(t); /* of a step of one micro-batch; other scopes do not look at it */
+    MOE_TRY(backward(t, run));
+  }
+  if (!together) return MOE_OK;
+  total_counts(t);
+  for (int32_t i = 0; i < micros; i++) {
+    run->micro = i;
+    run->saved = &t->saved[i % t->slots];
+    MOE_TRY(backward(t, run));
+  }
+  return MOE_OK;
+}
+
+/* Squared norms of the gradients; gaps and buffers hold zeros. */
+static void norms(struct moe_trainer *t) {
+  moe_trace_begin(&t->trace, MOE_PART_GRAD);
+  for (int f = 0; f < MOE_FAMILIES; f++)
+    t->k->sumsq(t->stream, t->memory.grad[f], t->model->params.pack[f].elements,
+                t->sums + MOE_SUM_GRAD + f, false);
+  moe_trace_end(&t->trace);
+}
+
+/* The step's one transfer to the host: sums, statistics, router biases. */
+static moe_status read_results(struct moe_trainer *t) {
+  t->k->copy(t->stream, t->sums_host, t->sums, sizeof t->sums_host);
+  if (t->stats.used) t->k->copy(t->stream, t->stats_host, t->stats.base, t->stats.used);
+  float *bias = t->bias_host;
+  for (int32_t i = 0; i < t->model->blocks; i++) {
+    const struct moe_block *b = &t->model->block[i];
+    if (!b->is_moe || b->moe.router.bias.elements == 0) continue;
+    struct moe_param p = b->moe.router.bias;
+    t->k->copy(t->stream, bias, moe_param_weight(&t->memory, p),
+               (size_t)p.elements * sizeof(float));
+    bias += p.elements;
+  }
+  return t->k->stream_sync(t->stream);
+}
+
+static moe_status gradients(struct moe_trainer *t, const int32_t *token, const int32_t *label,
+                            moe_step_metrics *out) {
+  MOE_CHECK_SIZE(t->ctx, out);
+  *out = (moe_step_metrics){.size = sizeof *out};
+  double begin = moe_now();
+  int64_t n = t->model->micros * t->model->micro_batch * t->model->seq;
+  MOE_TRY(moe_trainer_check_batch(t, token, label, n, &out->loss_tokens));
+  moe_trace_reset(&t->trace);
+  struct moe_run run = moe_trainer_run(t, t->model->micro_batch, t->model->seq, 0);
+  run.training = true;
+  run.loss_scale = out->loss_tokens > 0 ? (float)(1.0 / (double)out->loss_tokens) : 0;
+  t->k->copy(t->stream, t->token, token, (size_t)n * sizeof *token);
+  t->k->copy(t->stream, t->label, label, (size_t)n * sizeof *label);
+  t->k->fill(t->stream, t->sums, 0, sizeof t->sums_host);
+  moe_trainer_refresh(t, &run);
+  MOE_TRY(micro_batches(t, &run));
+  norms(t);
+  MOE_TRY(read_results(t));
+
+  out->step = t->state.step;
+  out->tokens = n;
+  out->loss = out->loss_tokens > 0 ? t->sums_host[MOE_SUM_LOSS] / (double)out->loss_tokens : 0;
+  double square = 0;
+  for (int f = 0; f < MOE_FAMILIES; f++) square += t->sums_host[MOE_SUM_GRAD + f];
+  out->grad_norm = sqrt(square);
+  moe_trainer_routing_metrics(t, out);
+  out->seconds = moe_now() - begin;
+  return MOE_OK;
+}
+
+static void fill_parts(const struct moe_trainer *t, moe_step_metrics *out) {
+  for (int i = 0; i < MOE_PART_COUNT; i++) {
+    out->part_seconds[i] = t->trace.seconds[i];
+    out->part_flops[i] = t->trace.flops[i];
+    out->flops += t->trace.flops[i];
+  }
+}
+
+moe_status moe_trainer_gradients(moe_trainer *t, const int32_t *tokens_BS, const int32_t *labels_BS,
+                                 moe_step_metrics *out) {
+  MOE_TRY(gradients(t, tokens_BS, labels_BS, out));
+  fill_parts(t, out);
+  return MOE_OK;
+}
+
+static void update(struct moe_trainer *t, const moe_step_metrics *m) {
+  const moe_optimizer_config *config = &t->config.optimizer;
+  float scale = 1;
+  if (config->clip > 0 && m->grad_norm > config->clip)
+    scale = (float)(config->clip / (m->grad_norm + 1e-6));
+  moe_trace_begin(&t->trace, MOE_PART_OPTIM);
+  t->k->copy(t->stream, t->grad_scale, &scale, sizeof scale);
+  for (int f = 0; f < MOE_FAMILIES; f++) {
+    const struct moe_pack *pack = &t->model->params.pack[f];
+    moe_adamw_step(t->k, t->stream, pack, &t->memory, 0, pack->elements, config, m->lr,
+                   t->state.step + 1, t->grad_scale);
+  }
+  moe_trace_end(&t->trace);
+}
+
+moe_status moe_trainer_step(moe_trainer *t, const int32_t *tokens_BS, const int32_t *labels_BS,
+                            moe_step_metrics *out) {
+  double begin = moe_now();
+  MOE_TRY(gradients(t, tokens_BS, labels_BS, out));
+  if (!isfinite(out->loss) || !isfinite(out->grad_norm) || !isfinite(out->aux_loss))
+    return moe_fail(t->ctx, MOE_NUMERIC,
+                    "step %lld: loss %g, aux loss %g, gradient norm %g; nothing was updated "
+                    "(a lower learning rate or a clip may help)",
+                    (long long)t->state.step + 1, out->loss, out->aux_loss, out->grad_norm);
+  out->lr = moe_lr_value(&t->config.optimizer.lr, t->state.step + 1);
+  update(t, out);
+  MOE_TRY(moe_trainer_update_bias(t));
+  MOE_TRY(t->k->stream_sync(t->stream));
+  t->stale = true;
+  t->state.step++;
+  t->state.cursor += t->config.global_batch;
+  out->step = t->state.step;
+  fill_parts(t, out);
+  out->seconds = moe_now() - begin;
+  return MOE_OK;
+}

@@ -1,0 +1,55 @@
+/* Inside of a trainer. Invariant: weights, moments, `state` and router biases change only in
+ * moe_trainer_step's update, in param_write, set_state and load; everything the steady loop needs is
+ * allocated by moe_trainer_create. */
+#ifndef MOE_TRAIN_TRAINER_H
+#define MOE_TRAIN_TRAINER_H
+
+#include "train/model.h"
+
+struct moe_trainer {
+  moe_ctx *ctx;
+  moe_train_config config; /* model.blocks and layout.order: the model's copy and NULL */
+  const struct moe_kernels *k;
+  struct moe_stream *stream;
+  struct moe_model *model;
+  struct moe_param_memory memory;
+  struct moe_arena device;   /* one allocation that the arenas below share */
+  struct moe_arena prepared, stats, again, scratch, io;
+  struct moe_arena *saved;   /* `slots` of them: micro-batches in flight */
+  struct moe_model_saved *slot;
+  int32_t slots;
+  /* device, in io */
+  int32_t *token, *label;    /* (global_batch / dp * S) */
+  int32_t *position;         /* (S) */
+  double *sums;              /* loss, squared gradients of the families */
+  float *grad_scale;
+  /* host */
+  char *stats_host;          /* copy of the stats arena */
+  float *bias_host;          /* router biases, layer after layer */
+  double sums_host[1 + MOE_FAMILIES];
+  moe_trainer_state state;
+  bool stale;                /* weights changed since they were prepared */
+  struct moe_trace trace;
+};
+
+enum { MOE_SUM_LOSS = 0, MOE_SUM_GRAD = 1 };
+
+/* The bundle for `batch` sequences of `seq` tokens, on micro-batch slot `micro` of the step. */
+struct moe_run moe_trainer_run(struct moe_trainer *t, int64_t batch, int64_t seq, int32_t micro);
+/* Prepares weights that changed. */
+void moe_trainer_refresh(struct moe_trainer *t, const struct moe_run *run);
+/* Ids must lie in [0, V), labels below V; n of each. Counts unmasked labels. */
+moe_status moe_trainer_check_batch(struct moe_trainer *t, const int32_t *token,
+                                   const int32_t *label, int64_t n, int64_t *unmasked);
+/* The host copy of a pointer into the stats arena. */
+static inline const void *moe_trainer_host_stat(const struct moe_trainer *t, const void *device) {
+  return t->stats_host + ((const char *)device - t->stats.base);
+}
+/* Metrics that come from routing statistics (host copies). */
+void moe_trainer_routing_metrics(const struct moe_trainer *t, moe_step_metrics *out);
+/* Aux-loss-free balancing: bias += rate * sign(mean count - count). */
+moe_status moe_trainer_update_bias(struct moe_trainer *t);
+/* Slot by its number over all packs; NULL outside. */
+const struct moe_slot *moe_trainer_slot(const struct moe_trainer *t, int64_t index);
+
+#endif
