@@ -13,6 +13,8 @@ struct moe_stream {
   struct moe_pool *pool;
   int32_t threads;
   size_t workspace_bytes; /* of one thread */
+  bool dot_bf16;          /* vdpbf16ps beats widening to fp32: true on AMD, where it does twice the
+                             work of an FMA; Intel's cores give it half of an FMA's */
   char *workspace;        /* threads * workspace_bytes, 64-byte aligned */
 };
 

@@ -6,10 +6,6 @@
 
 MISSING void MOE_FN(rmsnorm)(struct moe_stream *s, const struct moe_rmsnorm_args *a) { __builtin_trap(); }
 MISSING void MOE_FN(rmsnorm_bwd)(struct moe_stream *s, const struct moe_rmsnorm_bwd_args *a) { __builtin_trap(); }
-MISSING void MOE_FN(rope)(struct moe_stream *s, const struct moe_rope_args *a) { __builtin_trap(); }
-MISSING void MOE_FN(attn)(struct moe_stream *s, const struct moe_attn_args *a) { __builtin_trap(); }
-MISSING size_t MOE_FN(attn_bwd_bytes)(const struct moe_attn_args *a) { __builtin_trap(); }
-MISSING void MOE_FN(attn_bwd)(struct moe_stream *s, const struct moe_attn_bwd_args *a) { __builtin_trap(); }
 MISSING void MOE_FN(swiglu)(struct moe_stream *s, const struct moe_swiglu_args *a) { __builtin_trap(); }
 MISSING void MOE_FN(swiglu_bwd)(struct moe_stream *s, const struct moe_swiglu_bwd_args *a) { __builtin_trap(); }
 MISSING void MOE_FN(router)(struct moe_stream *s, const struct moe_router_args *a) { __builtin_trap(); }
