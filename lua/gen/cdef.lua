@@ -61,10 +61,12 @@ end
 
 local text = read(source):gsub("\n%s*\n+", "\n")
 local structs, enums, functions = {}, {}, {}
-for body, name in text:gmatch("typedef%s+struct%s+[%w_]+%s*(%b{})%s*([%w_]+)") do
-  structs[#structs + 1] = { name = name, fields = struct_fields(body:sub(2, -2)) }
+local BODY_AND_NAME = "%s+[%w_]+%s*(%b{})%s*([%w_]+)"
+for body, name in text:gmatch("typedef%s+struct" .. BODY_AND_NAME) do
+  structs[#structs + 1] = { name = name,
+    fields = struct_fields(body:sub(2, -2)) }
 end
-for body, name in text:gmatch("typedef%s+enum%s+[%w_]+%s*(%b{})%s*([%w_]+)") do
+for body, name in text:gmatch("typedef%s+enum" .. BODY_AND_NAME) do
   local values = {}
   for value in body:sub(2, -2):gmatch("([%a_][%w_]*)[^,]*") do
     values[#values + 1] = value
@@ -74,16 +76,19 @@ end
 for name in text:gmatch("[%s*](moe_[%w_]+)%s*%b()%s*;") do
   functions[#functions + 1] = name
 end
-assert(#structs > 5 and #enums > 5 and #functions > 20, "cdef: headers not understood")
+assert(#structs > 5 and #enums > 5 and #functions > 20,
+  "cdef: headers not understood")
 
-local lines = { "-- Made from the public headers; do not edit.", "return {", "text = [==[" }
+local lines = { "-- Made from the public headers; do not edit.", "return {",
+  "text = [==[" }
 local function put(...) lines[#lines + 1] = string.format(...) end
 lines[#lines + 1] = text .. "]==],"
 put("structs = {")
 for _, struct in ipairs(structs) do
   put("%s = {", struct.name)
   for _, f in ipairs(struct.fields) do
-    put("{ name = %q, kind = %q, count = %s },", f.name, f.kind, f.count or "nil")
+    put("{ name = %q, kind = %q, count = %s },", f.name, f.kind,
+      f.count or "nil")
   end
   put("},")
 end
@@ -99,7 +104,8 @@ write(out_lua, table.concat(lines, "\n"))
 if out_inc then
   local rows = {}
   for _, struct in ipairs(structs) do
-    rows[#rows + 1] = ("{\"%s\", \"\", sizeof(%s)},"):format(struct.name, struct.name)
+    rows[#rows + 1] = ("{\"%s\", \"\", sizeof(%s)},"):format(
+      struct.name, struct.name)
     for _, f in ipairs(struct.fields) do
       rows[#rows + 1] = ("{\"%s\", \"%s\", offsetof(%s, %s)},"):format(
         struct.name, f.name, struct.name, f.name)

@@ -28,9 +28,10 @@ for i = 2, count do
   file:close()
   local name = module_name(args[i])
   assert(loadstring(text, "@" .. args[i]))
-  chunks[#chunks + 1] = ("static const unsigned char text_%d[] = {\n%s0};"):format(
-    i, c_bytes(text))
-  rows[#rows + 1] = ('  {"%s", (const char *)text_%d, %d},'):format(name, i, #text)
+  chunks[#chunks + 1] =
+    ("static const unsigned char text_%d[] = {\n%s0};"):format(i, c_bytes(text))
+  rows[#rows + 1] =
+    ('  {"%s", (const char *)text_%d, %d},'):format(name, i, #text)
 end
 chunks[#chunks + 1] = "const struct lua_module lua_modules[] = {"
 chunks[#chunks + 1] = table.concat(rows, "\n")

@@ -7,6 +7,9 @@ local ffi = require "ffi"
 local binding = require "moelua.ffi"
 local lib = binding.lib
 
+-- A context may log (call back into Lua) out of any call.
+jit.off(true, true)
+
 local handle = {}
 
 -- core(pointer) -> a context's counted pointer, with one reference.
@@ -74,7 +77,7 @@ end
 -- class(name): a metatable whose methods live in itself.
 function handle.class(name)
   local class = { name = name }
-  function class.__index(object, key)
+  function class.__index(_, key)
     local method = class[key]
     if method == nil and type(key) == "string" and key:sub(1, 1) ~= "_" then
       error(("a %s has no field or method '%s'%s"):format(name, key,

@@ -66,6 +66,12 @@ function Loader:epoch_samples()
     handle.pointer(self, Loader, 2)))
 end
 
+-- Text that differs when a cursor would no longer mean the same samples.
+function Loader:fingerprint()
+  return ("%016x"):format(lib.moe_loader_fingerprint(
+    handle.pointer(self, Loader, 2)))
+end
+
 function Loader.describe(self)
   return ("%d samples of %d tokens an epoch"):format(self:epoch_samples(),
     self.seq)

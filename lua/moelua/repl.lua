@@ -85,7 +85,7 @@ end
 -- complete(word) -> sorted array of what it may become
 function repl.complete(word)
   local base, separator, start = word:match("^(.*)([.:])([%w_]*)$")
-  local names = {}
+  local names
   if base then
     names = field_names(resolve(base))
   else

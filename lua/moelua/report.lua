@@ -114,18 +114,22 @@ function report.paint(stream, colour, text)
   return ("\27[%dm%s\27[0m"):format(CODES[colour], text)
 end
 
+-- What goes before a message: the refreshed progress line is wiped.
+local function lead()
+  return sys.is_terminal("stderr") and "\r\27[K" or ""
+end
+
 -- One line on stderr: "moelua: text".
 function report.say(text)
-  io.stderr:write("moelua: ", text, "\n")
+  io.stderr:write(lead(), "moelua: ", text, "\n")
 end
 
 function report.warn(text)
-  io.stderr:write("moelua: ", report.paint("stderr", "yellow", "warning"),
-    ": ", text, "\n")
+  report.say(report.paint("stderr", "yellow", "warning") .. ": " .. text)
 end
 
 function report.fail(text)
-  io.stderr:write("moelua: ", report.paint("stderr", "red", text), "\n")
+  report.say(report.paint("stderr", "red", text))
 end
 
 return report

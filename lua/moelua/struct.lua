@@ -113,6 +113,7 @@ local function to_integer(kind, value)
   return value
 end
 
+-- The C value of one field that is no struct.
 local function to_scalar(field, full_name, value)
   local enum = FIELD_ENUM[full_name] or FIELD_ENUM[field.name]
   if enum then return to_enum(struct.enum(enum), value) end
@@ -134,12 +135,8 @@ local function to_scalar(field, full_name, value)
   return nil, "cannot be set from Lua"
 end
 
-local INIT = {
-  moe_block_config = "moe_block_config_init",
-  moe_train_config = "moe_train_config_init",
-  moe_loader_config = "moe_loader_config_init",
-  moe_ctx_options = "moe_ctx_options_init",
-}
+local declared = {}
+for _, name in ipairs(binding.functions) do declared[name] = true end
 
 -- A pointer field that takes an array of structs, and its count field.
 local ARRAYS = {
@@ -147,9 +144,10 @@ local ARRAYS = {
   ["moe_loader_config.sources"] = { "moe_source_config", "n_sources" },
 }
 
+-- By the library's moe_NAME_init where there is one.
 local function initialise(name, value)
-  if INIT[name] then
-    binding.lib[INIT[name]](value)
+  if declared[name .. "_init"] then
+    binding.lib[name .. "_init"](value)
   else
     value.size = ffi.sizeof(name)
   end

@@ -1,0 +1,53 @@
+-- Owns `moelua RECIPE.lua [key=value ...] [--rehearse]`.
+local cli = require "moelua.cli"
+local memory = require "moelua.memory"
+local plan = require "moelua.cli.plan"
+local report = require "moelua.report"
+
+local run = {}
+
+-- nil when the recipe fits this machine, else the exit status
+local function refuse(path, resolved)
+  local prediction, message = plan.predict(resolved)
+  if not prediction then
+    report.fail(message)
+    return cli.USAGE
+  end
+  if prediction.fits and prediction.ranks == 1 then return nil end
+  io.stdout:write(memory.table(prediction))
+  io.stdout:flush()
+  if prediction.fits then
+    report.fail(("%s: its layout has %d ranks, this program runs one"):format(
+      path, prediction.ranks))
+  else
+    report.fail(("%s does not fit: a device needs %s, this machine offers %s")
+      :format(path, report.bytes(prediction.total),
+        report.bytes(prediction.machine)))
+  end
+  io.stderr:write(("to run a small model of the same kind here: "
+    .. "moelua %s --rehearse\n"):format(path))
+  return cli.NOFIT
+end
+
+function run.main(arguments)
+  local options, message = cli.options(arguments, { rehearse = "flag" })
+  if not options then return cli.usage_error(message, "run") end
+  local path, overrides = plan.split(options)
+  if not path then return cli.usage_error(overrides, "run") end
+  local resolved = plan.load(path, overrides)
+  if not resolved then return cli.USAGE end
+  if options.rehearse then
+    local small
+    small, message = require("moelua.recipe").rehearse(resolved)
+    if not small then
+      report.fail(message)
+      return cli.USAGE
+    end
+    resolved = small
+  end
+  local status = refuse(path, resolved)
+  if status then return status end
+  return require("moelua.train").run(resolved)
+end
+
+return run

@@ -1,0 +1,329 @@
+-- Owns the training of a resolved recipe on this rank: set up, resume, loop,
+-- evaluate, sample, save, account.
+--
+-- Invariant: after any way out, the newest checkpoint and the metrics file
+-- describe whole steps, and the same command continues from there.
+local json = require "moelua.json"
+local metrics = require "moelua.metrics"
+local progress = require "moelua.progress"
+local report = require "moelua.report"
+local sample = require "moelua.sample"
+local summary = require "moelua.summary"
+local sys = require "moelua.sys"
+
+local train = {}
+
+local OK, FAILED, USAGE = 0, 1, 2
+
+-- A signal that waits, or nil; a host other than `moelua` has none.
+local has_host, host = pcall(require, "moelua.host")
+local function pending() return has_host and host.pending() or nil end
+local function guard(on) if has_host then host.guard(on) end end
+
+-- What stops a run: raised inside of it, caught in train.run.
+local Stop = { __tostring = function(stop) return stop.message end }
+local function stop(message, status)
+  error(setmetatable({ message = message, status = status or FAILED }, Stop), 0)
+end
+
+-- value of a call that returns nil, message on failure
+local function need(value, message)
+  if value == nil then stop(message) end
+  return value
+end
+
+-- ---- set up ----
+
+local function open_loader(run, split)
+  local data, recipe = run.recipe.data, run.recipe
+  local own_valid = split == "valid" and data.valid
+  return need(run.context:loader {
+    sources = own_valid or data.train,
+    seq = data.seq, vocab = run.trainer.vocab, seed = recipe.seed,
+    shuffle = split == "train",
+    split = own_valid and "train" or split,
+    valid_fraction = not data.valid and data.valid_fraction or 0,
+  })
+end
+
+local function open_tokenizer(run)
+  local path = run.recipe.data.tokenizer
+  if not path then return end
+  run.tokenizer = need(run.context:tokenizer(path))
+  if run.tokenizer:vocab() > run.trainer.vocab then
+    stop(("the tokenizer has ids up to %d, the model's vocabulary has %d; "
+      .. "set model.vocab to at least %d"):format(run.tokenizer:vocab() - 1,
+        run.trainer.vocab, run.tokenizer:vocab()), USAGE)
+  end
+end
+
+local function open_data(run)
+  local data = run.recipe.data
+  run.loader = open_loader(run, "train")
+  local eval = run.recipe.eval
+  if eval and (data.valid or (data.valid_fraction or 0) > 0) then
+    run.valid = open_loader(run, "valid")
+    run.eval_sequences = math.min(run.valid:epoch_samples(),
+      (eval.batches or 8) * run.trainer.global_batch)
+  end
+end
+
+-- run.json beside the checkpoints says which samples the cursor counts.
+local function remember_data(run, resumed)
+  local path = run.dir .. "/run.json"
+  local binding = require "moelua.ffi"
+  if not binding.has("moe_loader_fingerprint") then return end
+  local mark = run.loader:fingerprint()
+  local file = io.open(path, "rb")
+  local before = file and json.decode(file:read("*a"))
+  if file then file:close() end
+  if resumed and type(before) == "table" and before.data ~= mark then
+    report.warn("the data, seed or sequence length differ from those of the "
+      .. "checkpoint: the order of samples starts anew at its cursor")
+  end
+  need(sys.replace_file(path, json.encode(json.object {
+    { "recipe", run.recipe.path }, { "name", run.recipe.name },
+    { "data", mark } }) .. "\n"))
+end
+
+-- Loads the newest checkpoint, if there is one; true when it did.
+local function resume(run)
+  if not run.dir or run.recipe.resume == false then return false end
+  local path, message, code = run.context:latest_checkpoint(run.dir)
+  if not path then
+    if code ~= "notfound" then stop(message) end
+    return false
+  end
+  need(run.trainer:load(run.dir))
+  local state = need(run.trainer:state())
+  report.say(("continues from %s (step %d)"):format(path, state.step))
+  run.saved_step = state.step
+  return true
+end
+
+local function open_metrics(run)
+  local log = run.recipe.log or {}
+  if not log.jsonl then return end
+  if not run.dir then
+    report.warn("log.jsonl needs checkpoint.dir; no metrics are kept")
+    return
+  end
+  run.metrics = need(metrics.open(run.dir .. "/metrics.jsonl", run.step))
+end
+
+local function on_log(level, text)
+  if level == "error" then report.fail(text)
+  elseif level == "warn" then report.warn(text) end
+end
+
+local function describe(run)
+  local config, recipe = run.config, run.recipe
+  report.say(("%s: %d steps of %d x %d tokens, %s, %s, %d threads"):format(
+    recipe.name or recipe.path, run.steps, config.global_batch, config.seq,
+    recipe.dtype or "f32", run.context:isa(), run.context:threads()))
+end
+
+local function set_up(run)
+  local recipe = run.recipe
+  run.config, run.anchor = require("moelua.recipe").train_config(recipe)
+  run.context = need(require("moelua").context { threads = recipe.threads,
+    isa = recipe.isa, log = on_log })
+  local ok, message = run.context:check_config(run.config, 1)
+  if not ok then stop(message, USAGE) end
+  run.steps = recipe.schedule.steps
+  run.dir = recipe.checkpoint and recipe.checkpoint.dir
+  if run.dir then need(sys.mkdirs(run.dir)) end
+  run.trainer = need(run.context:trainer(run.config))
+  open_tokenizer(run)
+  open_data(run)
+  local resumed = resume(run)
+  local state = need(run.trainer:state())
+  run.step, run.cursor = state.step, state.cursor
+  if run.dir then remember_data(run, resumed) end
+  open_metrics(run)
+  run.peak = run.context:bench_peak(recipe.dtype or "f32", 0.2)
+  describe(run)
+end
+
+-- ---- what happens between steps ----
+
+local function due(every, step)
+  return every and every > 0 and step % every == 0
+end
+
+local function save(run)
+  if not run.dir or run.saved_step == run.step then return end
+  local recipe = run.recipe
+  need(run.trainer:save(run.dir, { keep = recipe.checkpoint.keep or 0,
+    meta = json.encode(json.object { { "recipe", recipe.path },
+      { "name", recipe.name }, { "tokenizer", recipe.data.tokenizer } }) }))
+  run.saved_step = run.step
+end
+
+-- Mean loss over the held-out samples; nil when a signal came meanwhile.
+local function evaluate(run)
+  local sum, count, at = 0, 0, 0
+  local batch = run.trainer.global_batch
+  while at < run.eval_sequences do
+    if pending() then return nil end
+    local n = math.min(batch, run.eval_sequences - at)
+    need(run.valid:read(at, n, run.tokens, run.labels))
+    local result = need(run.trainer:eval(run.tokens, run.labels, n))
+    sum, count, at = sum + result.loss_sum, count + result.tokens, at + n
+  end
+  return count > 0 and sum / count or nil
+end
+
+local function write_sample(run)
+  local options = run.recipe.log.sample
+  local text = need(sample.run(run.trainer, run.tokenizer, {
+    prompt = options.prompt or "", tokens = options.tokens or 64,
+    temperature = options.temperature or 0.8,
+    seed = (run.recipe.seed or 0) * 1000003 + run.step,
+  }))
+  run.progress:note(("sample at step %d: %s"):format(run.step,
+    report.paint("stderr", "cyan", (options.prompt or "") .. text)))
+  return text
+end
+
+-- Evaluation and sample where due; pairs for the metrics line.
+local function extras(run, last)
+  local recipe, pairs_list = run.recipe, {}
+  if run.valid and (due(recipe.eval.every, run.step) or last) then
+    local loss = run.account:time("evaluation", evaluate, run)
+    if loss then
+      run.valid_loss = loss
+      run.progress:note(("step %d  held-out loss %.4f  perplexity %.2f")
+        :format(run.step, loss, math.exp(loss)))
+      pairs_list[#pairs_list + 1] = { "valid_loss", loss }
+      pairs_list[#pairs_list + 1] = { "valid_loss_hex", ("%a"):format(loss) }
+    end
+  end
+  local options = recipe.log and recipe.log.sample
+  if options and run.tokenizer and due(options.every, run.step) then
+    local text = run.account:time("samples", write_sample, run)
+    pairs_list[#pairs_list + 1] = { "sample", text }
+  end
+  return pairs_list
+end
+
+-- ---- the loop ----
+
+local function one_step(run)
+  run.account:time("data", function()
+    need(run.loader:read(run.cursor, run.trainer.global_batch, run.tokens,
+      run.labels))
+  end)
+  local step, message, code = run.trainer:step(run.tokens, run.labels)
+  if not step then
+    if code == "numeric" then
+      message = ("step %d: %s; weights stay as after step %d. Try a lower "
+        .. "optimizer.lr.peak or optimizer.clip"):format(run.step + 1, message,
+        run.step)
+    end
+    run.account:time("checkpoints", save, run)
+    stop(message)
+  end
+  run.step, run.cursor = step.step, run.cursor + run.trainer.global_batch
+  return step
+end
+
+local function interrupted(run, signal)
+  run.account:time("checkpoints", save, run)
+  stop(("%s after step %d; %s"):format(
+    signal == "interrupt" and "interrupted" or "told to end", run.step,
+    run.dir and "checkpoint saved, the same command continues"
+      or "nothing is saved, the recipe has no checkpoint.dir"))
+end
+
+local function loop(run)
+  local ffi = require "ffi"
+  local n = run.trainer.global_batch * run.trainer.seq
+  run.tokens = ffi.new("int32_t[?]", n)
+  run.labels = ffi.new("int32_t[?]", n)
+  local before = sys.now()
+  while run.step < run.steps do
+    local step = one_step(run)
+    local now = sys.now()
+    step.tokens_per_second = step.tokens / (now - before)
+    run.account:step(step)
+    run.last = step
+    run.first_loss = run.first_loss or step.loss
+    run.progress:step(step, now - before)
+    local extra = extras(run, run.step == run.steps)
+    if run.metrics then need(run.metrics:write(step, extra)) end
+    if due(run.recipe.checkpoint and run.recipe.checkpoint.every, run.step) then
+      run.account:time("checkpoints", save, run)
+    end
+    local signal = pending()
+    if signal then interrupted(run, signal) end
+    before = sys.now()
+  end
+  run.account:time("checkpoints", save, run)
+end
+
+-- ---- the end ----
+
+local function next_command(run)
+  if run.steps > 0 and run.dir then
+    return ("moelua %s schedule.steps=%d"):format(run.recipe.path,
+      2 * run.steps)
+  end
+  return "moelua help run"
+end
+
+local function closing(run)
+  local facts = {
+    { "steps", report.integer(run.step) },
+    { "loss", ("%.4f -> %.4f"):format(run.first_loss, run.last.loss) },
+  }
+  local function put(...) facts[#facts + 1] = { ... } end
+  if run.valid_loss then
+    put("held-out loss", ("%.4f"):format(run.valid_loss))
+  end
+  put("tokens", report.count(run.account.tokens))
+  put("peak memory", report.bytes(run.context:memory().peak))
+  if run.dir then put("checkpoint", run.context:latest_checkpoint(run.dir)) end
+  if run.metrics then put("metrics", run.metrics.path) end
+  put("next", next_command(run))
+  io.stdout:write(run.account:table(run.peak), "\n", summary.facts(facts))
+end
+
+local function body(run)
+  run.account:time("start", set_up, run)
+  if run.step >= run.steps then
+    report.say(("nothing to do: step %d of %d is done; raise schedule.steps")
+      :format(run.step, run.steps))
+    return
+  end
+  run.progress = progress.new { steps = run.steps, peak = run.peak,
+    every = run.recipe.log and run.recipe.log.every }
+  loop(run)
+  run.progress:finish()
+  closing(run)
+end
+
+local function close(run)
+  for _, name in ipairs { "metrics", "loader", "valid", "tokenizer", "trainer",
+    "context" } do
+    if run[name] then run[name]:close() end
+  end
+end
+
+-- run(resolved recipe) -> exit status; says on stderr why it failed.
+function train.run(recipe)
+  local run = { recipe = recipe, account = summary.new() }
+  guard(true)
+  local ok, err = xpcall(body, function(err)
+    if getmetatable(err) == Stop then return err end
+    return debug.traceback(tostring(err), 2)
+  end, run)
+  guard(false)
+  close(run)
+  if ok then return OK end
+  if getmetatable(err) ~= Stop then error(err, 0) end
+  report.fail(err.message)
+  return err.status
+end
+
+return train
