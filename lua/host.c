@@ -14,13 +14,15 @@
 #include "moelua/moelua.h"
 
 /* Signals. While a run is guarded, the first SIGINT or SIGTERM only sets a flag, which the training
- * loop asks for between steps; the second ends the program. Otherwise SIGINT raises a Lua error. */
+ * loop asks for between steps; the second ends the program. Otherwise SIGINT raises a Lua error at
+ * the next hook; a compiled loop never comes there, so again the second ends the program. */
 static lua_State *main_state;
-static volatile sig_atomic_t guarded, pending;
+static volatile sig_atomic_t guarded, pending, raising;
 
 static void raise_interrupted(lua_State *L, lua_Debug *debug) {
   (void)debug;
   lua_sethook(L, NULL, 0, 0);
+  raising = 0;
   luaL_error(L, "interrupted");
 }
 
@@ -29,11 +31,12 @@ static void on_signal(int signo) {
     pending = signo;
     return;
   }
-  if (guarded || signo != SIGINT) {
+  if (guarded || raising || signo != SIGINT) {
     signal(signo, SIG_DFL);
     raise(signo);
     return;
   }
+  raising = 1;
   lua_sethook(main_state, raise_interrupted, LUA_MASKCALL | LUA_MASKRET | LUA_MASKCOUNT, 1);
 }
 

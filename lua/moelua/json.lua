@@ -18,7 +18,7 @@ local ESCAPES = {
 }
 
 -- Bytes that are not UTF-8 become U+FFFD, so that the text is always valid.
-local function clean(text)
+function json.utf8(text)
   if not text:find("[\128-\255]") then return text end
   local out, at = {}, 1
   while at <= #text do
@@ -51,7 +51,7 @@ function json.utf8_length(text, at)
 end
 
 local function encode_string(text)
-  return '"' .. clean(text):gsub('[%c"\\\127]', function(c)
+  return '"' .. json.utf8(text):gsub('[%c"\\\127]', function(c)
     return ESCAPES[c] or ("\\u%04x"):format(c:byte())
   end) .. '"'
 end
@@ -61,7 +61,11 @@ local function encode_number(x)
   if x == math.floor(x) and math.abs(x) < 2 ^ 53 then
     return ("%.0f"):format(x)
   end
-  return (("%.17g"):format(x))
+  for digits = 15, 16 do
+    local text = ("%." .. digits .. "g"):format(x)
+    if tonumber(text) == x then return text end
+  end
+  return ("%.17g"):format(x)
 end
 
 local encode

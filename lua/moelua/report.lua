@@ -114,6 +114,13 @@ function report.paint(stream, colour, text)
   return ("\27[%dm%s\27[0m"):format(CODES[colour], text)
 end
 
+-- Text a model made, safe to print: valid UTF-8, no control characters but
+-- newlines and tabs.
+function report.printable(text)
+  return (require("moelua.json").utf8(text)
+    :gsub("[%z\1-\8\11-\31\127]", "\239\191\189"))
+end
+
 -- What goes before a message: the refreshed progress line is wiped.
 local function lead()
   return sys.is_terminal("stderr") and "\r\27[K" or ""

@@ -181,8 +181,9 @@ local function write_sample(run)
     temperature = options.temperature or 0.8,
     seed = (run.recipe.seed or 0) * 1000003 + run.step,
   }))
+  local shown = report.printable((options.prompt or "") .. text)
   run.progress:note(("sample at step %d: %s"):format(run.step,
-    report.paint("stderr", "cyan", (options.prompt or "") .. text)))
+    report.paint("stderr", "cyan", shown)))
   return text
 end
 
