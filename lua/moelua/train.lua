@@ -10,6 +10,7 @@ local report = require "moelua.report"
 local sample = require "moelua.sample"
 local summary = require "moelua.summary"
 local sys = require "moelua.sys"
+local tensorboard = require "moelua.tensorboard"
 
 local train = {}
 
@@ -43,6 +44,7 @@ local function open_loader(run, split)
     shuffle = split == "train",
     split = own_valid and "train" or split,
     valid_fraction = not data.valid and data.valid_fraction or 0,
+    mask_id = data.mask_id,
   })
 end
 
@@ -86,29 +88,40 @@ local function remember_data(run, resumed)
     { "data", mark } }) .. "\n"))
 end
 
--- Loads the newest checkpoint, if there is one; true when it did.
-local function resume(run)
-  if not run.dir or run.recipe.resume == false then return false end
+-- The checkpoint to begin with, or nil: the newest of this run, else the one
+-- that checkpoint.resume names.
+local function resume_path(run)
+  local wanted = run.recipe.checkpoint and run.recipe.checkpoint.resume
+  if not run.dir or wanted == false then return nil end
   local path, message, code = run.context:latest_checkpoint(run.dir)
-  if not path then
-    if code ~= "notfound" then stop(message) end
-    return false
-  end
-  need(run.trainer:load(run.dir))
+  if path then return path, run.dir end
+  if code ~= "notfound" then stop(message) end
+  if type(wanted) == "string" then return wanted, wanted end
+end
+
+-- Loads the checkpoint to begin with, if there is one; true when it did.
+local function resume(run)
+  local name, path = resume_path(run)
+  if not name then return false end
+  need(run.trainer:load(path))
   local state = need(run.trainer:state())
-  report.say(("continues from %s (step %d)"):format(path, state.step))
-  run.saved_step = state.step
+  report.say(("continues from %s (step %d)"):format(name, state.step))
+  if path == run.dir then run.saved_step = state.step end
   return true
 end
 
 local function open_metrics(run)
   local log = run.recipe.log or {}
-  if not log.jsonl then return end
   if not run.dir then
-    report.warn("log.jsonl needs checkpoint.dir; no metrics are kept")
+    if log.jsonl or log.tensorboard then
+      report.warn("the recipe has no checkpoint.dir, where metrics are kept")
+    end
     return
   end
-  run.metrics = need(metrics.open(run.dir .. "/metrics.jsonl", run.step))
+  if log.jsonl then
+    run.metrics = need(metrics.open(run.dir .. "/metrics.jsonl", run.step))
+  end
+  if log.tensorboard then run.events = need(tensorboard.open(run.dir)) end
 end
 
 local function on_log(level, text)
@@ -126,8 +139,9 @@ end
 local function set_up(run)
   local recipe = run.recipe
   run.config, run.anchor = require("moelua.recipe").train_config(recipe)
-  run.context = need(require("moelua").context { threads = recipe.threads,
-    isa = recipe.isa, log = on_log })
+  local compute = recipe.compute or {}
+  run.context = need(require("moelua").context { threads = compute.threads,
+    isa = compute.isa, log = on_log })
   local ok, message = run.context:check_config(run.config, 1)
   if not ok then stop(message, USAGE) end
   run.steps = recipe.schedule.steps
@@ -189,11 +203,12 @@ end
 
 -- Evaluation and sample where due; pairs for the metrics line.
 local function extras(run, last)
+  run.valid_loss_now = nil
   local recipe, pairs_list = run.recipe, {}
   if run.valid and (due(recipe.eval.every, run.step) or last) then
     local loss = run.account:time("evaluation", evaluate, run)
     if loss then
-      run.valid_loss = loss
+      run.valid_loss, run.valid_loss_now = loss, loss
       run.progress:note(("step %d  held-out loss %.4f  perplexity %.2f")
         :format(run.step, loss, math.exp(loss)))
       pairs_list[#pairs_list + 1] = { "valid_loss", loss }
@@ -253,6 +268,7 @@ local function loop(run)
     run.progress:step(step, now - before)
     local extra = extras(run, run.step == run.steps)
     if run.metrics then need(run.metrics:write(step, extra)) end
+    if run.events then need(run.events:write(step, run.valid_loss_now)) end
     if due(run.recipe.checkpoint and run.recipe.checkpoint.every, run.step) then
       run.account:time("checkpoints", save, run)
     end
@@ -305,8 +321,8 @@ local function body(run)
 end
 
 local function close(run)
-  for _, name in ipairs { "metrics", "loader", "valid", "tokenizer", "trainer",
-    "context" } do
+  for _, name in ipairs { "metrics", "events", "loader", "valid", "tokenizer",
+    "trainer", "context" } do
     if run[name] then run[name]:close() end
   end
 end
