@@ -33,7 +33,7 @@ struct moe_run {
   moe_dtype dtype;           /* of activations */
   int64_t batch, seq;        /* of this micro-batch, on this rank */
   int64_t tokens;            /* T = batch * seq */
-  const int32_t *position;   /* (seq), device */
+  const int32_t *position;   /* (T), device; every sequence the same */
   bool training;             /* statistics are kept and the head makes its gradient */
   bool recompute;            /* forward is run again for backward: no statistics, no FLOP count */
   int32_t micro;             /* index in the step; 0 writes gradients, others add to them */

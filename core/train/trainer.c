@@ -8,14 +8,15 @@
 /* Device memory is one mapping; every arena is a part of it. */
 static moe_status allocate_arenas(struct moe_trainer *t, const struct moe_model_size *size) {
   int64_t tokens = t->model->micros * t->model->micro_batch * t->model->seq;
-  size_t io = (size_t)(2 * tokens + t->model->seq) * sizeof(int32_t) + 1024;
+  int64_t micro = t->model->micro_batch * t->model->seq;
+  size_t io = (size_t)(2 * tokens + micro) * sizeof(int32_t) + 1024;
   size_t parts[] = {size->prepared, size->stats, size->again, size->scratch, io};
   struct moe_arena *arena[] = {&t->prepared, &t->stats, &t->again, &t->scratch, &t->io};
   const char *name[] = {"prepared weights", "statistics", "recomputed activations", "scratch",
                         "input"};
   size_t total = 0, saved = moe_round_up(size->saved, MOE_ALIGN);
   for (size_t i = 0; i < MOE_COUNTOF(parts); i++) {
-    parts[i] = moe_round_up(parts[i], MOE_ALIGN);
+    parts[i] = moe_round_up(parts[i] + !parts[i], MOE_ALIGN); /* an arena is never empty */
     total += parts[i];
   }
   total += saved * (size_t)t->slots;
@@ -69,7 +70,7 @@ static moe_status carve_io(struct moe_trainer *t) {
   int64_t tokens = t->model->micros * t->model->micro_batch * t->model->seq;
   MOE_GET(&t->io, t->token, tokens);
   MOE_GET(&t->io, t->label, tokens);
-  MOE_GET(&t->io, t->position, t->model->seq);
+  MOE_GET(&t->io, t->position, t->model->micro_batch * t->model->seq);
   MOE_GET(&t->io, t->sums, MOE_COUNTOF(t->sums_host));
   MOE_GET(&t->io, t->grad_scale, 1);
   return MOE_OK;
@@ -78,10 +79,11 @@ static moe_status carve_io(struct moe_trainer *t) {
 static moe_status upload_start(struct moe_trainer *t) {
   struct moe_run run = moe_trainer_run(t, 1, t->model->seq, 0);
   MOE_TRY(moe_model_upload(t->model, &run));
-  int32_t *position = moe_alloc_array(t->ctx, (size_t)t->model->seq, sizeof *position);
+  int64_t rows = t->model->micro_batch * t->model->seq;
+  int32_t *position = moe_alloc_array(t->ctx, (size_t)rows, sizeof *position);
   if (position == NULL) return MOE_MEMORY;
-  for (int64_t i = 0; i < t->model->seq; i++) position[i] = (int32_t)i;
-  t->k->copy(t->stream, t->position, position, (size_t)t->model->seq * sizeof *position);
+  for (int64_t i = 0; i < rows; i++) position[i] = (int32_t)(i % t->model->seq);
+  t->k->copy(t->stream, t->position, position, (size_t)rows * sizeof *position);
   moe_status status = t->k->stream_sync(t->stream);
   moe_release(t->ctx, position);
   MOE_TRY(status);

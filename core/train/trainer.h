@@ -20,7 +20,7 @@ struct moe_trainer {
   int32_t slots;
   /* device, in io */
   int32_t *token, *label;    /* (global_batch / dp * S) */
-  int32_t *position;         /* (S) */
+  int32_t *position;         /* (micro_batch * S), each sequence from 0 */
   double *sums;              /* loss, squared gradients of the families */
   float *grad_scale;
   /* host */
