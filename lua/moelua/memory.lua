@@ -13,13 +13,19 @@ local PARTS = {
   { "scratch", "scratch" },
 }
 
--- Ranks of a moe_layout_config; degrees left 0 count as 1.
+local function gcd(a, b)
+  while b ~= 0 do a, b = b, a % b end
+  return a
+end
+
+-- The fewest ranks of a moe_layout_config: both views, with the degrees left 0
+-- at their least.
 function memory.ranks(layout)
-  local n = 1
-  for _, name in ipairs { "tp", "cp", "dp", "pp" } do
-    n = n * math.max(1, layout[name])
-  end
-  return n
+  local function degree(name) return math.max(1, layout[name]) end
+  local etp = layout.etp > 0 and layout.etp or degree "tp"
+  local attn = degree "tp" * degree "cp" * degree "dp"
+  local moe = etp * degree "ep" * degree "edp"
+  return attn * moe / gcd(attn, moe) * degree "pp"
 end
 
 -- predict(context, config) -> moe_memory_report's fields and

@@ -1,12 +1,13 @@
--- Owns the way from text files to a token file.  Documents are whole files,
--- lines, or the text field of JSON lines; each ends with the tokenizer's
--- end-of-document id, where it has one.
+-- Owns the way from texts to a token file.  Documents are whole files, lines,
+-- the text field of JSON lines, or what an iterator gives; each ends with the
+-- tokenizer's end-of-document id, where it has one.
 local struct = require "moelua.struct"
 
 local prepare = {}
 
 local RULES = {
-  tokenizer = "any", out = "string", files = "table", documents = "string?",
+  tokenizer = "any", out = "string", files = "table?", texts = "function?",
+  documents = "string?",
   field = "string?", eod = "boolean?", special = "boolean?",
   progress = "function?",
 }
@@ -100,8 +101,11 @@ local function encode_all(options, tokenizer, writer, totals)
     if options.progress then options.progress(totals) end
     return true
   end
-  for i, path in ipairs(options.files) do
-    totals.file = i
+  for text in options.texts or function() end do
+    local ok, message, code = add(text)
+    if not ok then return nil, message, code end
+  end
+  for _, path in ipairs(options.files or {}) do
     local read = reader_of(options.documents or "auto", path)
     local ok, message, code = read(path, add, options.field or "text")
     if not ok then return nil, message, code end
@@ -109,7 +113,8 @@ local function encode_all(options, tokenizer, writer, totals)
   return true
 end
 
--- run(context, { tokenizer = object or path, out = prefix, files = {...},
+-- run(context, { tokenizer = object or path, out = prefix,
+--   files = {...} or texts = iterator of strings,
 --   documents = "auto" (jsonl by name, else file), "file", "line", "jsonl",
 --   field = "text", eod = true, special = false, progress = f(totals) })
 -- -> { documents, tokens, bytes } | nil, message, code
@@ -129,14 +134,13 @@ function prepare.run(context, options)
   local writer
   writer, message, code = context:token_writer(options.out, tokenizer:vocab())
   if not writer then return nil, message, code end
-  local totals = { documents = 0, tokens = 0, bytes = 0, file = 0 }
+  local totals = { documents = 0, tokens = 0, bytes = 0 }
   local ok
   ok, message, code = encode_all(options, tokenizer, writer, totals)
   if ok then ok, message, code = writer:finish() end
   writer:close()
   if tokenizer ~= options.tokenizer then tokenizer:close() end
   if not ok then return nil, message, code end
-  totals.file = nil
   return totals
 end
 

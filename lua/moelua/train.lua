@@ -37,6 +37,11 @@ end
 
 local function open_loader(run, split)
   local data, recipe = run.recipe.data, run.recipe
+  if data.synthetic then
+    return require("moelua.synthetic").open { seq = data.seq,
+      vocab = run.trainer.vocab,
+      seed = recipe.seed + (split == "valid" and 1 or 0) }
+  end
   local own_valid = split == "valid" and data.valid
   return need(run.context:loader {
     sources = own_valid or data.train,
@@ -63,7 +68,8 @@ local function open_data(run)
   local data = run.recipe.data
   run.loader = open_loader(run, "train")
   local eval = run.recipe.eval
-  if eval and (data.valid or (data.valid_fraction or 0) > 0) then
+  if eval and (data.valid or data.synthetic
+    or (data.valid_fraction or 0) > 0) then
     run.valid = open_loader(run, "valid")
     run.eval_sequences = math.min(run.valid:epoch_samples(),
       (eval.batches or 8) * run.trainer.global_batch)
@@ -261,7 +267,6 @@ local function loop(run)
   while run.step < run.steps do
     local step = one_step(run)
     local now = sys.now()
-    step.tokens_per_second = step.tokens / (now - before)
     run.account:step(step)
     run.last = step
     run.first_loss = run.first_loss or step.loss

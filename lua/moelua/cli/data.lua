@@ -1,5 +1,6 @@
 -- Owns `moelua data prepare|info|verify`.
 local cli = require "moelua.cli"
+local corpora = require "moelua.corpora"
 local json = require "moelua.json"
 local near = require "moelua.near"
 local prepare = require "moelua.prepare"
@@ -28,10 +29,34 @@ local function progress_line()
   end
 end
 
+local function print_fields(options, fields)
+  if options.json then
+    io.stdout:write(json.encode(json.object(fields)), "\n")
+    return
+  end
+  local rows = {}
+  for i, field in ipairs(fields) do
+    local value = field[2]
+    rows[i] = { field[1], type(value) == "number" and report.integer(value)
+      or tostring(value) }
+  end
+  io.stdout:write(report.table { rows = rows })
+end
+
+-- `data prepare NAME`: a text this machine has (moelua.corpora).
+local function fill_in_corpus(options)
+  local corpus = #options == 1 and corpora[options[1]]
+  if not corpus or sys.exists(options[1]) then return nil end
+  options.tokenizer = options.tokenizer or "bytes"
+  options.out = options.out or "data/" .. options[1]
+  return corpus
+end
+
 local PREPARE = { tokenizer = "value", out = "value", documents = "value",
   field = "value", ["no-eod"] = "flag", special = "flag", json = "flag" }
 
 local function check_prepare(options)
+  options.corpus = fill_in_corpus(options)
   if not options.tokenizer then
     return "data prepare needs --tokenizer ('bytes' or a tokenizer.json)"
   elseif not options.out then
@@ -48,27 +73,28 @@ local function check_prepare(options)
     near.hint(kind, prepare.KINDS))
 end
 
-local function print_fields(options, fields)
-  if options.json then
-    io.stdout:write(json.encode(json.object(fields)), "\n")
-    return
-  end
-  local rows = {}
-  for i, field in ipairs(fields) do
-    local value = field[2]
-    rows[i] = { field[1], type(value) == "number" and report.integer(value)
-      or tostring(value) }
-  end
-  io.stdout:write(report.table { rows = rows })
+local function make_folder(prefix)
+  local folder = prefix:match("^(.*)/[^/]*$")
+  if not folder or folder == "" then return true end
+  return sys.mkdirs(folder)
 end
 
 function actions.prepare(context, options)
   local progress = progress_line()
-  local files = {}
+  local files, texts, message = {}, nil, nil
   for i, path in ipairs(options) do files[i] = path end
-  local start = sys.now()
-  local totals, message = context:prepare {
+  if options.corpus then
+    files = nil
+    texts, message = options.corpus()
+    if not texts then return failed(message) end
+  end
+  local made
+  made, message = make_folder(options.out)
+  if not made then return failed(message) end
+  local start, totals = sys.now(), nil
+  totals, message = context:prepare {
     tokenizer = options.tokenizer, out = options.out, files = files,
+    texts = texts,
     documents = options.documents, field = options.field,
     eod = not options["no-eod"], special = options.special,
     progress = progress,

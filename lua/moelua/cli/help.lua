@@ -43,6 +43,8 @@ moelua data prepare --tokenizer T --out PREFIX FILES...
   --field NAME                       the text in a JSON line ("text")
   --no-eod                           no end-of-document id after each
   --special                          with the ids the tokenizer's file adds
+moelua data prepare kjv [--tokenizer T] [--out PREFIX]
+  The King James Bible of Debian's package bible-kjv as bytes: data/kjv.
 moelua data info PREFIX...           counts, from the index
 moelua data verify PREFIX... [--vocab N]   reads every id
 --json: one JSON object a line on standard output.

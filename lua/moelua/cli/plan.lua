@@ -22,15 +22,19 @@ function plan.split(words)
   return path, overrides
 end
 
--- load(path, overrides) -> resolved recipe | nil after printing its errors
-function plan.load(path, overrides)
-  local resolved, errors = require("moelua.recipe").load(path, overrides)
-  if resolved then return resolved end
+function plan.print_errors(path, errors)
   report.fail(("%s: %d error%s"):format(path, #errors,
     #errors == 1 and "" or "s"))
   for _, text in ipairs(errors) do
     io.stderr:write("  ", (text:gsub("\n", "\n  ")), "\n")
   end
+end
+
+-- load(path, overrides) -> resolved recipe | nil after printing its errors
+function plan.load(path, overrides)
+  local resolved, errors = require("moelua.recipe").load(path, overrides)
+  if resolved then return resolved end
+  plan.print_errors(path, errors)
   return nil
 end
 

@@ -47,6 +47,11 @@ function run.main(arguments)
   end
   local status = refuse(path, resolved)
   if status then return status end
+  local problems = require("moelua.recipe").check(resolved, 1)
+  if #problems > 0 then
+    plan.print_errors(path, problems)
+    return cli.USAGE
+  end
   return require("moelua.train").run(resolved)
 end
 
