@@ -39,14 +39,17 @@ function Context.create(options)
   local status = lib.moe_ctx_create(c_options, out)
   if status ~= 0 then
     if release_log then release_log() end
-    local text = ffi.string(lib.moe_status_text(status))
-    if status == lib.MOE_UNSUPPORTED and options.isa then
-      text = ("kernel set '%s': %s"):format(options.isa, text)
-    end
-    return nil, text, binding.status(status)
+    return nil, ffi.string(lib.moe_status_text(status)),
+      binding.status(status)
   end
-  return handle.own(Context, handle.core(out[0], release_log), out[0], nil,
-    { log = options.log or false })
+  local context = handle.own(Context, handle.core(out[0], release_log), out[0],
+    nil, { log = options.log or false })
+  if context:isa() == "" then -- the set is looked up when it is first used
+    local _, message = handle.failure(context._core, lib.MOE_UNSUPPORTED)
+    context:close()
+    return nil, message, "unsupported"
+  end
+  return context
 end
 
 function Context:threads()

@@ -81,7 +81,7 @@ end
 
 function actions.prepare(context, options)
   local progress = progress_line()
-  local files, texts, message = {}, nil, nil
+  local files, texts, message = {}
   for i, path in ipairs(options) do files[i] = path end
   if options.corpus then
     files = nil
@@ -91,7 +91,8 @@ function actions.prepare(context, options)
   local made
   made, message = make_folder(options.out)
   if not made then return failed(message) end
-  local start, totals = sys.now(), nil
+  local start = sys.now()
+  local totals
   totals, message = context:prepare {
     tokenizer = options.tokenizer, out = options.out, files = files,
     texts = texts,
