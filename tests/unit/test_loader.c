@@ -242,6 +242,20 @@ static void test_blend_of_files(void **state) {
   moe_loader_destroy(loader);
 }
 
+/* The order is part of every checkpoint's cursor: no version may change it. */
+static void test_order_never_changes(void **state) {
+  struct world *w = *state;
+  static const int32_t want[10] = {72, 1005, 2048, 99, 17, 1004, 198, 2025, 1000, 77};
+  int32_t tokens[4 * 200], labels[4 * 200];
+  char prefixes[3][320];
+  moe_loader_config config;
+  blend_of_three(w, prefixes, &config);
+  moe_loader *loader = make_loader(w, &config);
+  OK(w->ctx, moe_loader_read(loader, 0, 200, tokens, labels));
+  for (int i = 0; i < 10; i++) assert_int_equal(tokens[4 * (i < 5 ? i : 190 + i)], want[i]);
+  moe_loader_destroy(loader);
+}
+
 static void test_read_does_not_allocate(void **state) {
   struct world *w = *state;
   static int32_t tokens[256], labels[256];
@@ -490,6 +504,7 @@ int main(void) {
       WORLD_TEST(test_sequences_out_of_order),
       WORLD_TEST(test_continues_at_any_cursor),
       WORLD_TEST(test_blend_of_files),
+      WORLD_TEST(test_order_never_changes),
       WORLD_TEST(test_read_does_not_allocate),
       WORLD_TEST(test_split),
       WORLD_TEST(test_wrong_config),

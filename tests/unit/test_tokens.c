@@ -132,6 +132,8 @@ static void test_ids_that_do_not_fit(void **state) {
         "is 2147483648, ids must be below 2147483648");
   FAILS(w->ctx, read_one(w, I64, &(int64_t){1LL << 32}, 8, &id), MOE_FORMAT, "is 4294967296");
   FAILS(w->ctx, read_one(w, I64, &(int64_t){-1}, 8, &id), MOE_FORMAT, "negative: -1");
+  FAILS(w->ctx, read_one(w, I64, &(int64_t){5 - (1LL << 32)}, 8, &id), MOE_FORMAT,
+        "negative: -4294967291");
   FAILS(w->ctx, read_one(w, I32, &(int32_t){-5}, 4, &id), MOE_FORMAT, "negative: -5");
   FAILS(w->ctx, read_one(w, I16, &(int16_t){-6}, 2, &id), MOE_FORMAT, "negative: -6");
   FAILS(w->ctx, read_one(w, I8, &(int8_t){-7}, 1, &id), MOE_FORMAT, "negative: -7");
