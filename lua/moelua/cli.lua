@@ -11,7 +11,7 @@ cli.OK, cli.FAILED, cli.USAGE, cli.NOFIT = 0, 1, 2, 3
 
 -- name, module, one line for `moelua help`
 cli.commands = {
-  { "check", "moelua.check", "validate a recipe, report all errors at once" },
+  { "check", "moelua.cli.check", "validate a recipe, report all its errors" },
   { "plan", "moelua.cli.plan", "memory a recipe needs, by device" },
   { "checkpoint", "moelua.checkpoint", "look at and convert checkpoints" },
   { "data", "moelua.cli.data", "prepare, describe, verify token files" },

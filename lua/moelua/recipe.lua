@@ -60,13 +60,13 @@ end
 
 -- apply(recipe table, "a.b.c=value") -> nil | what is wrong
 local function apply(target, override)
-  local path, text = override:match("^([%w_.]+)=(.*)$")
+  local path, text = override:match("^([%w_.%[%]]+)=(.*)$")
   if not path then
     return ("'%s': expected key=value, e.g. schedule.steps=100"):format(
       override)
   end
   local names = {}
-  for name in path:gmatch("[^.]+") do
+  for name in path:gmatch("[^.%[%]]+") do
     names[#names + 1] = tonumber(name) or name
   end
   for i = 1, #names - 1 do

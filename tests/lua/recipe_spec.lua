@@ -204,8 +204,9 @@ describe("changes from the command line", function()
       [[moe.models.blocks { vocab = 257, hidden = 64, blocks =
         moe.repeat_block(3, moe.block { heads = 4, ffn = 8 }) }]],
       optimizer = "moe.adamw { lr = 1e-3 }" },
-      { "model.blocks.2.ffn=16", "optimizer.lr.warmup=4" }))
-    assert.same({ 8, 16, 8 }, { r.model.blocks[1].ffn, r.model.blocks[2].ffn,
+      { "model.blocks.2.ffn=16", "model.blocks[3].ffn=24",
+        "optimizer.lr.warmup=4" }))
+    assert.same({ 8, 16, 24 }, { r.model.blocks[1].ffn, r.model.blocks[2].ffn,
       r.model.blocks[3].ffn })
     assert.same({ 1e-3, 4 }, { r.optimizer.lr.peak, r.optimizer.lr.warmup })
   end)
