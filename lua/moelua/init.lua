@@ -81,8 +81,7 @@ local LAZY = {
 -- Words of recipes (moe.adamw, moe.cosine, ...) come from recipe.words.
 local function lookup(key)
   if LAZY[key] then return require(LAZY[key]) end
-  local ok, recipe = pcall(require, "moelua.recipe")
-  return ok and recipe.words and recipe.words[key] or nil
+  return require("moelua.recipe").words[key]
 end
 
 return setmetatable(moe, {
@@ -92,6 +91,9 @@ return setmetatable(moe, {
       local names = {}
       for name in pairs(self) do names[name] = true end
       for name in pairs(LAZY) do names[name] = true end
+      for name in pairs(require("moelua.recipe").words) do
+        names[name] = true
+      end
       error(("moelua has no field '%s'%s"):format(tostring(key),
         near.hint(key, names)), 2)
     end

@@ -342,12 +342,19 @@ function models.count(model)
   return total, active
 end
 
+local function short(n)
+  for _, unit in ipairs { { 1e9, "B" }, { 1e6, "M" }, { 1e3, "K" } } do
+    if n >= unit[1] then return ("%.4g%s"):format(n / unit[1], unit[2]) end
+  end
+  return tostring(n)
+end
+
 local function summary(model)
   local ok, total, active = pcall(models.count, model)
   if not ok then return ("%s model (with errors)"):format(model.family) end
-  return ("%s model, %.4gB parameters, %.4gB active"):format(model.family,
-    total / 1e9, active / 1e9)
+  return ("%s model, %s parameters, %s active"):format(model.family,
+    short(total), short(active))
 end
 Resolved.__tostring, Description.__tostring = summary, summary
 
-return models
+return near.strict("moe.models", models)

@@ -38,6 +38,8 @@ local list = {
     "FILE:2: attempt to index local 't' (a nil value)" },
   { "constructor misuse", model = [[moe.models.mixtral "big"]],
     "FILE:3: moe.models.mixtral: expected a table of options, got string" },
+  { "unknown word", text = [[return { model = require("moelua").adamv {} }]],
+    "FILE:1: moelua has no field 'adamv'; did you mean 'adamw'?" },
   { "empty recipe", text = "return {}",
     "model: is missing (moe.models.mixtral{...} or another family)",
     "schedule: is missing (batches and steps)",

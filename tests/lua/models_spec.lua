@@ -201,6 +201,8 @@ describe("misuse", function()
     local _, message = pcall(function() models.mixtral "x" end)
     assert.is_truthy(message:find("models_spec.lua:%d+: moe%.models%.mixtral"))
     assert.has_error(function() models.mixtral { family = "olmoe" } end)
+    assert.has_error(function() return models.mixtrel end,
+      "moe.models has no field 'mixtrel'; did you mean 'mixtral'?")
   end)
 
   it("says something useful as text", function()
@@ -208,6 +210,9 @@ describe("misuse", function()
     assert.equal("olmoe model, 6.919B parameters, 1.282B active",
       tostring(model))
     assert.equal(tostring(model), tostring(resolve(model)))
+    assert.equal("mixtral model, 170.8K parameters, 97.09K active",
+      tostring(models.mixtral(small { vocab = 300, hidden = 64, layers = 2,
+        ffn = 32 })))
     assert.equal("olmoe model (with errors)", tostring(models.olmoe {}))
   end)
 end)
