@@ -9,9 +9,10 @@
  *  - Matrices are row-major with a leading dimension `ld` in elements. Row counts may be 0.
  *  - Outputs are fully written (garbage or NaN in them before does not matter) unless the entry
  *    says "accumulates".
- *  - Activation dtype is F32 or BF16; weights of norms, biases, probabilities, logits of the router,
- *    gradients of parameters are F32. Reductions run in F32 in a fixed order: results do not depend
- *    on the number of threads.
+ *  - Activation dtype is F32 or BF16, one for all matrices of an op (convert, add and the cross
+ *    entropy may mix); weights of norms, biases, probabilities, logits of the router, gradients of
+ *    parameters are F32. Reductions run in F32 in a fixed order: results do not depend on the
+ *    number of threads.
  * Shape letters: core/README.md. */
 #ifndef MOE_KERNELS_H
 #define MOE_KERNELS_H
@@ -120,7 +121,7 @@ struct moe_rmsnorm_bwd_args {
   struct moe_mat dx;             /* may be dy itself */
   struct moe_mat dres;           /* p not NULL: dx = norm gradient + dres (gradient that reaches the
                                     sum from elsewhere); may be dx itself */
-  float *dw;                     /* accumulates when dw_accumulate */
+  float *dw;                     /* accumulates when dw_accumulate; at most 2^20 elements */
   bool dw_accumulate;
 };
 
@@ -166,13 +167,17 @@ struct moe_swiglu_bwd_args {
   float *dprob;                  /* (N): sum over F of dh * silu(gate) * up; NULL without prob */
 };
 
-/* Router. Semantics: folding.md's list, kept in core/layers/README.md. */
+enum { MOE_EXPERTS_MAX = 1024, MOE_TOPK_MAX = 64 }; /* of the router */
+
+/* Router. Semantics: core/layers/README.md, "Router". Selection is by score + bias, ties by the
+ * lower expert; a NaN counts as lower than everything, so the chosen experts are always K different
+ * ones in [0, E). */
 struct moe_router_args {
   int64_t tokens, experts, topk;
   moe_score_kind score;
   bool renormalise;
   int64_t groups, topk_groups;   /* groups <= 1: off */
-  float scale;                   /* on the probabilities (sigmoid) */
+  float scale;                   /* factor of the probabilities; 1: none */
   const float *bias;             /* (E) or NULL */
   const float *logits;           /* (T, E) */
   float *scores;                 /* (T, E): softmax, or sigmoid; kept for backward */
@@ -180,10 +185,10 @@ struct moe_router_args {
   float *prob;                   /* (T, K) */
   float *lse;                    /* (T): logsumexp of the logits, for the z-loss; NULL: not wanted */
   /* Per segment of `segment` consecutive tokens (tokens % segment == 0): sums for the losses. */
-  int64_t segment;
+  int64_t segment;               /* 0: one segment of all tokens, even of none */
   int32_t *count;                /* (tokens/segment, E): times chosen, before dropping */
   float *prob_sum;               /* (tokens/segment, E): sum of p_te; p is softmax, or sigmoid scores
-                                    divided by their sum over experts */
+                                    divided by (their sum over experts + 1e-20) */
 };
 struct moe_router_bwd_args {
   struct moe_router_args fwd;
@@ -199,7 +204,8 @@ struct moe_router_bwd_args {
 /* What the router's choice becomes: an order of rows, experts ascending, token order kept inside an
  * expert. capacity > 0: at most so many rows per expert; `probs` keeps the highest probabilities
  * (ties: lower token), `position` the earliest tokens. pad: every expert has exactly `capacity`
- * rows, missing ones have token -1. */
+ * rows, missing ones have token -1. Pairs whose index is outside [0, E) are not routed: their row is
+ * -1 and they do not count as dropped. */
 struct moe_route_args {
   int64_t tokens, experts, topk;
   int64_t capacity;              /* 0: dropless */
@@ -273,16 +279,15 @@ struct moe_count_sum_args {
 
 /* Cross entropy over a vocabulary shard, in two halves with a reduction over tp between them.
  * xent_stats: per row max, sum of exp(logit - max) and the label's logit (0 when the label lives in
- * another shard or is masked). */
+ * another shard). A masked row is not read: 0, 1 and 0. */
 struct moe_xent_args {
-  struct moe_mat logits;         /* (R, V_local); columns past `vocab_local` are padding, ignored */
+  struct moe_mat logits;         /* (R, V_local); cols: the shard's ids without padding columns */
   const int32_t *label;          /* (R), global ids, < 0: masked */
   int64_t first;                 /* first id of the shard */
   float *max, *sum, *target;     /* (R) */
 };
-/* loss[r] = log(sum) + max - target (0 where masked); logits become
- * scale * (softmax - onehot), 0 where masked; grad false: logits stay. out may equal logits.p's
- * matrix or be of another dtype. */
+/* loss[r] = log(sum) + max - target; dlogits = scale * (softmax - onehot); both 0 where masked.
+ * grad false: dlogits is not touched. dlogits may be logits itself, or of another dtype. */
 struct moe_xent_grad_args {
   struct moe_mat logits, dlogits;
   const int32_t *label;
@@ -293,15 +298,16 @@ struct moe_xent_grad_args {
   bool grad;
 };
 
-/* AdamW (Loshchilov & Hutter 2019) over n contiguous elements; bias-corrected. Gradients are first
+/* AdamW (Loshchilov & Hutter 2019) over n contiguous elements: w *= 1 - lr * weight_decay, then
+ * w -= lr / (1 - beta1^step) * m / (sqrt(v / (1 - beta2^step)) + eps). Gradients are first
  * multiplied by *grad_scale (device memory: loss scale and clipping). */
 struct moe_adamw_args {
   float *w, *m, *v;
   const float *g;
   int64_t n;
-  float lr, beta1, beta2, eps, weight_decay;
+  double lr, beta1, beta2, eps, weight_decay;
   int64_t step;                  /* 1 for the first update */
-  const float *grad_scale;
+  const float *grad_scale;       /* NULL: 1 */
 };
 
 struct moe_kernels {

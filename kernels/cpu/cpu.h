@@ -29,6 +29,11 @@ static inline void *moe_cpu_workspace(const struct moe_stream *s, int32_t thread
 typedef void (*moe_range_fn)(void *arg, int64_t first, int64_t last, int32_t thread);
 void moe_cpu_for(struct moe_stream *s, int64_t n, int64_t grain, moe_range_fn fn, void *arg);
 
+/* Grain of an op that streams through rows of so many bytes: about 64 KB a piece. */
+static inline int64_t moe_cpu_row_grain(int64_t row_bytes) {
+  return moe_max64(1, (64 << 10) / moe_max64(1, row_bytes));
+}
+
 #ifdef MOE_ISA
 #define MOE_CAT4_(a, b, c, d) a##b##c##d
 #define MOE_CAT4(a, b, c, d) MOE_CAT4_(a, b, c, d)

@@ -1,10 +1,7 @@
 /* Element-wise ops and sums. Sums run in double over fixed blocks that are added in order. */
 #include "kernels/cpu/ops.h"
 
-enum { ROW_BYTES = 1 << 16, SCALE_GRAIN = 1 << 14, SUM_BLOCK = 1 << 14 };
-
-/* Rows per piece, so that a piece is about ROW_BYTES. */
-static int64_t rows_grain(int64_t cols) { return moe_max64(1, ROW_BYTES / (4 * moe_max64(cols, 1))); }
+enum { SCALE_GRAIN = 1 << 14, SUM_BLOCK = 1 << 14 };
 
 struct three {
   struct moe_mat dst, a, b;
@@ -29,7 +26,7 @@ static void convert_rows(void *arg, int64_t first, int64_t last, int32_t thread)
 
 void MOE_FN(convert)(struct moe_stream *s, struct moe_mat dst, struct moe_mat src) {
   struct three t = {dst, src, src};
-  moe_cpu_for(s, dst.rows, rows_grain(dst.cols), convert_rows, &t);
+  moe_cpu_for(s, dst.rows, moe_cpu_row_grain(dst.cols * 4), convert_rows, &t);
 }
 
 static void add_rows(void *arg, int64_t first, int64_t last, int32_t thread) {
@@ -49,7 +46,7 @@ static void add_rows(void *arg, int64_t first, int64_t last, int32_t thread) {
 
 void MOE_FN(add)(struct moe_stream *s, struct moe_mat dst, struct moe_mat a, struct moe_mat b) {
   struct three t = {dst, a, b};
-  moe_cpu_for(s, dst.rows, rows_grain(dst.cols), add_rows, &t);
+  moe_cpu_for(s, dst.rows, moe_cpu_row_grain(dst.cols * 4), add_rows, &t);
 }
 
 struct scaling {

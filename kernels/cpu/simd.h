@@ -5,6 +5,9 @@
 
 #include <math.h>
 #include <string.h>
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
 
 #include "kernels/cpu/cpu.h"
 
@@ -15,6 +18,9 @@
 #else
 #define MOE_VW 4
 #endif
+
+/* For bodies that take the dtype as a constant. */
+#define MOE_INLINE static inline __attribute__((always_inline))
 
 typedef float vf __attribute__((vector_size(4 * MOE_VW)));
 typedef int32_t vi __attribute__((vector_size(4 * MOE_VW)));
@@ -118,6 +124,18 @@ static inline vf vf_max(vf a, vf b) {
 static inline vf vf_min(vf a, vf b) {
   vi m = a < b;
   return (vf)(((vi)a & m) | ((vi)b & ~m));
+}
+static inline vf vf_sqrt(vf v) {
+#if defined(__AVX512F__)
+  return (vf)_mm512_sqrt_ps((__m512)v);
+#elif defined(__AVX2__)
+  return (vf)_mm256_sqrt_ps((__m256)v);
+#elif defined(__SSE2__)
+  return (vf)_mm_sqrt_ps((__m128)v);
+#else
+  for (int i = 0; i < MOE_VW; i++) v[i] = sqrtf(v[i]);
+  return v;
+#endif
 }
 static inline float vf_hmax(vf v) {
   float a[MOE_VW], m;
