@@ -36,39 +36,37 @@ static int32_t arg_max(const int32_t *keys, int64_t n) {
   return a[lane];
 }
 
-/* Logits to scores; the scores' sum over the experts goes to *sum. */
-static void score_row(const struct moe_router_args *a, int64_t t, float *sum) {
-  int64_t n = a->experts, i;
-  const float *x = a->logits + t * n;
-  float *s = a->scores + t * n;
-  float max = -INFINITY, total = 0;
+/* s = exp(x - max), or sigmoid(x); returns the sum. Equal logits give equal scores wherever they
+ * lie: the end of the row runs the same code. */
+MOE_INLINE float map_row(const float *x, float *s, int64_t n, float max, bool sigmoid) {
   vf acc = {0};
-  for (i = 0; i < n; i++) max = x[i] > max ? x[i] : max;
-  if (a->score == MOE_SCORE_SOFTMAX || a->lse) {
-    for (i = 0; i + MOE_VW <= n; i += MOE_VW) {
-      vf e = vf_exp(vf_load(x + i) - vf_set(max));
-      vf_store(s + i, e);
-      acc += e;
-    }
-    for (; i < n; i++) total += s[i] = expf(x[i] - max);
-    total += vf_sum(acc);
-    if (a->lse) a->lse[t] = max + logf(total);
+  for (int64_t i = 0; i < n; i += MOE_VW) {
+    vf v = vx_load_or(x, MOE_F32, i, n - i, -INFINITY);
+    v = sigmoid ? vf_sigmoid(v) : vf_exp(v - vf_set(max));
+    acc += v;
+    if (n - i >= MOE_VW)
+      vf_store(s + i, v);
+    else
+      vf_store_n(s + i, v, n - i);
   }
-  if (a->score == MOE_SCORE_SOFTMAX) {
-    float inv = 1.0f / total;
-    for (i = 0; i < n; i++) s[i] *= inv;
-    *sum = 1;
-    return;
+  return vf_sum(acc);
+}
+
+/* Logits to scores; returns their sum over the experts. */
+static float score_row(const struct moe_router_args *a, int64_t t) {
+  int64_t n = a->experts;
+  const float *x = a->logits + t * n;
+  float *s = a->scores + t * n, max = -INFINITY, sum = 0;
+  bool softmax = a->score == MOE_SCORE_SOFTMAX;
+  if (softmax || a->lse) {
+    for (int64_t e = 0; e < n; e++) max = x[e] > max ? x[e] : max;
+    sum = map_row(x, s, n, max, false);
+    if (a->lse) a->lse[t] = max + logf(sum);
   }
-  acc = (vf){0};
-  total = 0;
-  for (i = 0; i + MOE_VW <= n; i += MOE_VW) {
-    vf e = vf_sigmoid(vf_load(x + i));
-    vf_store(s + i, e);
-    acc += e;
-  }
-  for (; i < n; i++) total += s[i] = 1.0f / (1.0f + expf(-x[i]));
-  *sum = total + vf_sum(acc);
+  if (!softmax) return map_row(x, s, n, 0, true);
+  float inv = 1.0f / sum;
+  for (int64_t e = 0; e < n; e++) s[e] *= inv;
+  return 1;
 }
 
 /* Takes the experts of all but the best topk_groups groups. A group's score is the sum of its best
@@ -127,8 +125,7 @@ static inline float inverse(const struct moe_router_args *a, const float *s, con
 static void token(const struct moe_router_args *a, int64_t t, int32_t *count, float *prob_sum) {
   const float *s = a->scores + t * a->experts;
   const int32_t *index = a->index + t * a->topk;
-  float sum;
-  score_row(a, t, &sum);
+  float sum = score_row(a, t);
   choose(a, t);
   float inv = inverse(a, s, index);
   for (int64_t k = 0; k < a->topk; k++) {

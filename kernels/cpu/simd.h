@@ -80,6 +80,13 @@ static inline vf vx_load_n(const void *p, moe_dtype dtype, int64_t i, int64_t n)
   memcpy(&h, (const uint16_t *)p + i, (size_t)n * 2);
   return vf_from_bf16(h);
 }
+/* As vx_load; when only n < MOE_VW elements are there, `other` in the lanes above. */
+static inline vf vx_load_or(const void *p, moe_dtype dtype, int64_t i, int64_t n, float other) {
+  if (n >= MOE_VW) return vx_load(p, dtype, i);
+  vf v = vx_load_n(p, dtype, i, n);
+  for (int64_t j = n; j < MOE_VW; j++) v[j] = other;
+  return v;
+}
 static inline void vx_store(void *p, moe_dtype dtype, int64_t i, vf v) {
   if (dtype == MOE_F32) {
     vf_store((float *)p + i, v);

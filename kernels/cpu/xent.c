@@ -4,17 +4,10 @@
 
 enum { CHUNK = 2048 };
 
-static vf load_or(const void *p, moe_dtype dtype, int64_t i, int64_t n, float other) {
-  if (n >= MOE_VW) return vx_load(p, dtype, i);
-  vf v = vx_load_n(p, dtype, i, n);
-  for (int64_t j = n; j < MOE_VW; j++) v[j] = other;
-  return v;
-}
-
 MOE_INLINE float chunk_max(const void *x, int64_t first, int64_t last, float max, moe_dtype dtype) {
   vf m = vf_set(max);
   for (int64_t i = first; i < last; i += MOE_VW)
-    m = vf_max(load_or(x, dtype, i, last - i, max), m); /* a NaN is passed over here */
+    m = vf_max(vx_load_or(x, dtype, i, last - i, max), m); /* a NaN is passed over here */
   return vf_hmax(m);
 }
 
@@ -22,7 +15,7 @@ MOE_INLINE float chunk_sum(const void *x, int64_t first, int64_t last, float max
   vf acc[2] = {{0}, {0}}, shift = vf_set(max);
   int64_t i = first;
   for (int j = 0; i < last; i += MOE_VW, j ^= 1)
-    acc[j] += vf_exp(load_or(x, dtype, i, last - i, -INFINITY) - shift);
+    acc[j] += vf_exp(vx_load_or(x, dtype, i, last - i, -INFINITY) - shift);
   return vf_sum(acc[0] + acc[1]);
 }
 
