@@ -60,15 +60,32 @@ local function add_table(out, keys)
   out[#out + 1] = ""
 end
 
-local function add_section(out, title, text, keys)
-  out[#out + 1] = "### " .. title
-  out[#out + 1] = ""
-  if text then
-    out[#out + 1] = text
-    out[#out + 1] = ""
-  end
-  add_table(out, keys)
-end
+-- Title, keys, and a line of text where one is needed.
+local SECTIONS = {
+  { "The recipe", recipe_keys.sections, "`model` is required too, see below." },
+  { "layout", recipe_keys.layout },
+  { "dispatch", recipe_keys.dispatch },
+  { "schedule", recipe_keys.schedule },
+  { "optimizer: moe.adamw", optimizers.keys },
+  { "optimizer.lr: moe.constant, moe.cosine, moe.linear, moe.wsd",
+    optimizers.curve_keys },
+  { "data", recipe_keys.data },
+  { "data.train, data.valid: a source of a list", recipe_keys.source },
+  { "checkpoint", recipe_keys.checkpoint },
+  { "log", recipe_keys.log },
+  { "log.sample", recipe_keys.sample },
+  { "eval", recipe_keys.eval },
+  { "compute", recipe_keys.compute },
+  { "model: every family",
+    schema.join(model_keys.model, model_keys.family),
+    "Families take the keys of this table and of the three after it." },
+  { "model: attention", model_keys.attention },
+  { "model: ffn and shared expert", model_keys.ffn },
+  { "model: router", model_keys.router },
+  { "model: moe.models.blocks", models.block_list_keys },
+  { "moe.block", model_keys.block_kind, "A block takes these and the keys of "
+    .. "attention, ffn and router." },
+}
 
 -- What each family sets differently.
 local function add_families(out)
@@ -93,30 +110,30 @@ end
 -- markdown() -> the text after the marker
 function recipe_doc.markdown()
   local out = { "", "## All keys", "" }
-  add_section(out, "The recipe", "`model` is required too, see below.",
-    recipe_keys.sections)
-  for _, name in ipairs { "layout", "dispatch", "schedule" } do
-    add_section(out, name, nil, recipe_keys[name])
+  for _, section in ipairs(SECTIONS) do
+    out[#out + 1] = ("### %s\n"):format(section[1])
+    if section[3] then out[#out + 1] = section[3] .. "\n" end
+    add_table(out, section[2])
   end
-  add_section(out, "optimizer: moe.adamw", nil, optimizers.keys)
-  add_section(out, "optimizer.lr: moe.constant, moe.cosine, moe.linear, "
-    .. "moe.wsd", nil, optimizers.curve_keys)
-  for _, name in ipairs { "data", "checkpoint", "log" } do
-    add_section(out, name, nil, recipe_keys[name])
-  end
-  add_section(out, "log.sample", nil, recipe_keys.sample)
-  add_section(out, "eval", nil, recipe_keys.eval)
-  add_section(out, "compute", nil, recipe_keys.compute)
-  add_section(out, "model: every family", "Families take the keys of this "
-    .. "table and of the three after it.",
-    schema.join(model_keys.model, model_keys.family))
+  out[#out + 1] = "### What the families set\n"
   add_families(out)
-  add_section(out, "model: attention", nil, model_keys.attention)
-  add_section(out, "model: ffn and shared expert", nil, model_keys.ffn)
-  add_section(out, "model: router", nil, model_keys.router)
-  add_section(out, "model: moe.models.blocks", nil, models.block_list_keys)
-  add_section(out, "moe.block", "A block takes these and the keys of "
-    .. "attention, ffn and router.", model_keys.block_kind)
+  return table.concat(out, "\n")
+end
+
+-- text() -> the same for a terminal
+function recipe_doc.text()
+  local out = {}
+  for _, section in ipairs(SECTIONS) do
+    out[#out + 1] = section[1]
+    for _, key in ipairs(section[2]) do
+      local default = show_default(key)
+      out[#out + 1] = ("  %-20s %s%s"):format(key[1], show_type(key),
+        default == "" and "" or "; " .. (key.required and "" or "default ")
+          .. default):gsub("`", "")
+      out[#out + 1] = "      " .. key.doc
+    end
+    out[#out + 1] = ""
+  end
   return table.concat(out, "\n")
 end
 

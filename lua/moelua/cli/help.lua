@@ -100,6 +100,11 @@ library is found there, by MOELUA_LIB, or by the system's loader. MOELUA_PATH
 names a folder whose moelua/*.lua replace those inside the program.
 ]]
 
+-- All keys of a recipe, from the lists that check it.
+function help.topics.recipe()
+  return require("moelua.recipe_doc").text()
+end
+
 local function usage()
   local rows = {}
   for i, command in ipairs(cli.commands) do
@@ -125,7 +130,7 @@ function help.main(arguments)
     return cli.usage_error(("no help on '%s'%s"):format(topic,
       near.hint(topic, help.topics)))
   end
-  io.stdout:write(text)
+  io.stdout:write(type(text) == "function" and text() or text)
   return cli.OK
 end
 
