@@ -30,7 +30,8 @@ function moe.default()
   return default
 end
 
--- Methods that make objects: name -> function(context, ...)
+-- Methods that make objects: name -> function(context, ...). All calls down
+-- to the maker are tail calls, so that level 2 there is the user's line.
 local MAKERS = {
   tokens = function(...) return require("moelua.tokens").Tokens.open(...) end,
   token_writer = function(...)

@@ -30,14 +30,14 @@ end
 -- valid_fraction=, mask_id=})
 function Loader.create(context, options)
   if type(options) ~= "table" then
-    error("loader: expected a table of options, got " .. type(options), 3)
+    error("loader: expected a table of options, got " .. type(options), 2)
   end
   local copy = {}
   for key, value in pairs(options) do copy[key] = value end
   copy.sources = sources_of(options.sources)
   local config, anchor = struct.build("moe_loader_config", copy)
   if not config then
-    error("loader: " .. table.concat(anchor, "\n  "), 3)
+    error("loader: " .. table.concat(anchor, "\n  "), 2)
   end
   local out = ffi.new("moe_loader *[1]")
   local status = lib.moe_loader_create(context._pointer, config, out)

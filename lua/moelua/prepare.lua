@@ -119,11 +119,11 @@ end
 --   field = "text", eod = true, special = false, progress = f(totals) })
 -- -> { documents, tokens, bytes } | nil, message, code
 function prepare.run(context, options)
-  struct.check(3, "prepare", options, RULES)
+  struct.check(2, "prepare", options, RULES)
   local kind = options.documents or "auto"
   if kind ~= "auto" and not readers[kind] then
     error(("prepare: unknown kind of documents '%s'%s"):format(kind,
-      require("moelua.near").hint(kind, prepare.KINDS)), 3)
+      require("moelua.near").hint(kind, prepare.KINDS)), 2)
   end
   local message, code
   local tokenizer = options.tokenizer

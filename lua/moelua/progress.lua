@@ -45,7 +45,8 @@ function progress.words(self, step, seconds)
   if step.dropped > 0 then
     put("dropped %.1f %%", 100 * step.dropped / math.max(1, step.routed))
   end
-  put("eta %s", report.duration((self.steps - step.step) * rate))
+  local left = (self.steps - step.step) * rate
+  if left > 0 then put("eta %s", report.duration(left)) end
   return table.concat(words, "  ")
 end
 

@@ -39,13 +39,15 @@ function summary:time(name, f, ...)
   return account(f(...))
 end
 
--- { name, seconds, flops or nil } of all that took time, the longest first;
--- and the total.
+-- { name, seconds, flops or nil } of all that took a thousandth of the time,
+-- the longest first; and the total.
 function summary:rows()
+  local total = sys.now() - self.start
   local rows, known = {}, 0
   local function put(name, seconds, flops)
+    if seconds < 1e-3 * total then return end
     known = known + seconds
-    if seconds > 0 then rows[#rows + 1] = { name, seconds, flops } end
+    rows[#rows + 1] = { name, seconds, flops }
   end
   local in_parts = 0
   for _, part in ipairs(self.order) do
@@ -54,10 +56,9 @@ function summary:rows()
   end
   put("rest of the steps", math.max(0, self.step_seconds - in_parts))
   for name, seconds in pairs(self.other) do put(name, seconds) end
-  local total = sys.now() - self.start
   put("else", math.max(0, total - known))
   table.sort(rows, function(a, b) return a[2] > b[2] end)
-  return rows, math.max(total, known)
+  return rows, total
 end
 
 -- The table of times; peak (FLOP/s) may be nil.

@@ -13,7 +13,7 @@ local Tokenizer = handle.class("tokenizer")
 function Tokenizer.open(context, path)
   if type(path) ~= "string" then
     error("tokenizer: expected 'bytes' or the path of a tokenizer.json, got "
-      .. type(path), 3)
+      .. type(path), 2)
   end
   local out = ffi.new("moe_tokenizer *[1]")
   local status = lib.moe_tokenizer_open(context._pointer, path, out)

@@ -18,7 +18,7 @@ local function check_prefix(what, prefix, level)
 end
 
 function Tokens.open(context, prefix)
-  prefix = check_prefix("tokens", prefix, 3)
+  prefix = check_prefix("tokens", prefix, 2)
   local out = ffi.new("moe_tokens *[1]")
   local status = lib.moe_tokens_open(context._pointer, prefix, out)
   if status ~= 0 then return handle.failure(context._core, status) end
@@ -93,9 +93,9 @@ end
 
 -- Writer.create(context, prefix, vocab): vocab decides the id type
 function Writer.create(context, prefix, vocab)
-  prefix = check_prefix("token_writer", prefix, 3)
+  prefix = check_prefix("token_writer", prefix, 2)
   if type(vocab) ~= "number" then
-    error("token_writer: expected the vocabulary size, got " .. type(vocab), 3)
+    error("token_writer: expected the vocabulary size, got " .. type(vocab), 2)
   end
   local out = ffi.new("moe_tokens_writer *[1]")
   local status = lib.moe_tokens_writer_create(context._pointer, prefix, vocab,

@@ -287,11 +287,12 @@ end
 -- ---- the end ----
 
 local function next_command(run)
-  if run.steps > 0 and run.dir then
-    return ("moelua %s schedule.steps=%d"):format(run.recipe.path,
-      2 * run.steps)
+  local path = run.recipe.path
+  if run.dir then
+    return ("moelua %s schedule.steps=%d"):format(path, 2 * run.steps)
   end
-  return "moelua help run"
+  return ("moelua %s checkpoint.dir=runs/NAME  (to keep what it learns)")
+    :format(path)
 end
 
 local function closing(run)

@@ -20,7 +20,7 @@ end
 -- create(context, config): config is a table or a moe_train_config
 function Trainer.create(context, config)
   local Context = require "moelua.context"
-  local c_config, anchor = Context.train_config(config, 3)
+  local c_config, anchor = Context.train_config(config, 2)
   local out = ffi.new("moe_trainer *[1]")
   local status = lib.moe_trainer_create(context._pointer, c_config, out)
   if status ~= 0 or not anchor then
@@ -62,9 +62,10 @@ local function metrics_table(metrics)
   return result
 end
 
+-- Only tail-called by the methods below: level 2 is the user's line.
 local function run(self, call, tokens, labels)
-  local pointer = handle.pointer(self, Trainer, 3)
-  tokens, labels = batch(self, tokens, labels, self.global_batch, 3)
+  local pointer = handle.pointer(self, Trainer, 2)
+  tokens, labels = batch(self, tokens, labels, self.global_batch, 2)
   local metrics = self._metrics
   metrics.size = ffi.sizeof("moe_step_metrics")
   local status = call(pointer, tokens, labels, metrics)

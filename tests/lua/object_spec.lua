@@ -91,6 +91,42 @@ describe("context", function()
   end)
 end)
 
+describe("makers", function()
+  it("raise at the caller's line", function()
+    local context = moe.context { threads = 1 }
+    for pattern, call in pairs {
+      ["did you mean 'seq'?"] = function()
+        context:loader { sources = "x", sek = 4 }
+      end,
+      ["expected a table of options"] = function() moe.loader("x") end,
+      ["expected 'bytes' or the path"] = function() context:tokenizer() end,
+      ["expected a path without .bin"] = function() moe.tokens(1) end,
+      ["expected the vocabulary size"] = function()
+        moe.token_writer("x")
+      end,
+      ["option 'out' is missing"] = function()
+        context:prepare { tokenizer = "bytes", files = {} }
+      end,
+      ["train config: sek: unknown option"] = function()
+        moe.plan_memory { sek = 1 }
+      end,
+    } do
+      local message = raises(pattern, call)
+      assert.is_truthy(message:find("object_spec.lua", 1, true), message)
+    end
+    context:close()
+  end)
+
+  it("report absent files as the world's fault", function()
+    for _, make in ipairs { moe.tokens, moe.tokenizer } do
+      local object, message, code = make("/no/such/file")
+      assert.is_nil(object)
+      assert.is_truthy(message:find("/no/such/file", 1, true), message)
+      assert.equal("notfound", code)
+    end
+  end)
+end)
+
 describe("option tables", function()
   it("fill structs, with names for enums and booleans for flags", function()
     local config = struct.build("moe_train_config", {
