@@ -9,10 +9,10 @@
  *  - Matrices are row-major with a leading dimension `ld` in elements. Row counts may be 0.
  *  - Outputs are fully written (garbage or NaN in them before does not matter) unless the entry
  *    says "accumulates".
- *  - Activation dtype is F32 or BF16, one for all matrices of an op (convert, add and the cross
- *    entropy may mix); weights of norms, biases, probabilities, logits of the router, gradients of
- *    parameters are F32. Reductions run in F32 in a fixed order: results do not depend on the
- *    number of threads.
+ *  - Activation dtype is F32 or BF16; weights of norms, biases, probabilities, logits of the
+ *    router, gradients of parameters are F32. Reductions run in F32 in a fixed order: results do
+ *    not depend on the number of threads.
+ *
  * Shape letters: core/README.md. */
 #ifndef MOE_KERNELS_H
 #define MOE_KERNELS_H
@@ -66,62 +66,63 @@ struct moe_weight {
   int64_t groups, out, in;
   moe_dtype dtype;
   const float *master;
-  void *prepared;   /* weight_bytes() bytes, MOE_ALIGN-aligned; NULL when weight_bytes() is 0 */
-  int64_t rows_hint;/* expected rows per group and product: the backend chooses its form by it */
+  void *prepared;    /* weight_bytes() bytes, MOE_ALIGN-aligned; NULL when weight_bytes() is 0 */
+  int64_t rows_hint; /* expected rows per group and product: the backend chooses its form by it */
 };
 
-/* Row ranges of a grouped product: group g owns rows [offset[g], offset[g+1]). NULL pointer in an op:
- * one group, all rows. `host` mirrors `device` where the host knows the counts (else NULL; a backend
- * then reads the device copy). On the CPU both are the same pointer. */
+/* Row ranges of a grouped product: group g owns rows [offset[g], offset[g+1]). NULL pointer in an
+ * op: one group, all rows. `host` mirrors `device` where the host knows the counts (else NULL; a
+ * backend then reads the device copy). On the CPU both are the same pointer. */
 struct moe_groups_rows {
   const int32_t *device, *host; /* groups + 1 entries each */
 };
 
 struct moe_matmul_args {
-  struct moe_mat x;              /* forward: (M, in). backward-data: dy (M, out) */
+  struct moe_mat x; /* forward: (M, in). backward-data: dy (M, out) */
   const struct moe_weight *w;
   struct moe_groups_rows rows;
-  struct moe_mat y;              /* forward: (M, out). backward-data: dx (M, in) */
-  const float *bias;             /* forward only; (groups, out) or NULL */
-  bool accumulate;               /* y += */
+  struct moe_mat y;  /* forward: (M, out). backward-data: dx (M, in) */
+  const float *bias; /* forward only; (groups, out) or NULL */
+  bool accumulate;   /* y += */
 };
 
 /* A bf16 product (fp32 sums) when dy and x are both BF16, else fp32. */
 struct moe_wgrad_args {
-  struct moe_mat dy;             /* (M, out) */
-  struct moe_mat x;              /* (M, in) */
+  struct moe_mat dy; /* (M, out) */
+  struct moe_mat x;  /* (M, in) */
   int64_t groups;
   struct moe_groups_rows rows;
-  float *dw;                     /* (groups, out, in) contiguous fp32 */
-  bool accumulate;               /* dw +=; else a group without rows gets exact zeros */
+  float *dw;       /* (groups, out, in) contiguous fp32 */
+  bool accumulate; /* dw +=; else a group without rows gets exact zeros */
 };
 
 struct moe_bias_grad_args {
   struct moe_mat dy;
-  float *db;                     /* (cols) */
+  float *db; /* (cols) */
   bool accumulate;
 };
 
 /* y = x * rsqrt(mean(x^2) + eps) * w over rows of `cols` elements; a row r of the op is part
  * r % inner of matrix row r / inner (inner > 1: per-head norms inside a (T, inner*cols) matrix;
- * x.cols == inner * w's length). With `res`: sum = x + res is written to `sum` and normed instead. */
+ * x.cols == inner * w's length). With `res`: sum = x + res is written to `sum` and normed instead.
+ */
 struct moe_rmsnorm_args {
   struct moe_mat x, y;
-  struct moe_mat res, sum;       /* p NULL: no residual. sum may be x itself */
-  const float *w;                /* (x.cols / inner) */
-  int64_t inner;                 /* >= 1 */
+  struct moe_mat res, sum; /* p NULL: no residual. sum may be x itself */
+  const float *w;          /* (x.cols / inner) */
+  int64_t inner;           /* >= 1 */
   float eps;
-  float *rstd;                   /* (rows * inner), for backward; NULL: not wanted */
+  float *rstd; /* (rows * inner), for backward; NULL: not wanted */
 };
 struct moe_rmsnorm_bwd_args {
-  struct moe_mat dy, x;          /* x: what was normed (the sum, with a residual) */
+  struct moe_mat dy, x; /* x: what was normed (the sum, with a residual) */
   const float *w;
   const float *rstd;
   int64_t inner;
-  struct moe_mat dx;             /* may be dy itself */
-  struct moe_mat dres;           /* p not NULL: dx = norm gradient + dres (gradient that reaches the
-                                    sum from elsewhere); may be dx itself */
-  float *dw;                     /* accumulates when dw_accumulate; at most 2^20 elements */
+  struct moe_mat dx;   /* may be dy itself */
+  struct moe_mat dres; /* p not NULL: dx = norm gradient + dres (gradient that reaches the
+                          sum from elsewhere); may be dx itself */
+  float *dw;           /* accumulates when dw_accumulate; at most 2^20 elements */
   bool dw_accumulate;
 };
 
@@ -131,40 +132,40 @@ struct moe_rope_args {
   struct moe_mat x;
   int64_t heads, head_dim;
   const float *cos_t, *sin_t;
-  const int32_t *position;       /* (T) */
+  const int32_t *position; /* (T) */
   bool inverse;
 };
 
-/* Causal grouped-query attention over B sequences. Query row b*Sq + i has position q_pos[i], key row
- * b*Sk + j position k_pos[j] (the same for all b); i sees j when k_pos[j] <= q_pos[i] and, with a
- * window, q_pos[i] - k_pos[j] < window. Query head h uses kv head h / (A/G). Scores are never stored
- * whole. lse (B, A, Sq): log-sum-exp of the scaled scores, -INFINITY for a row that sees nothing
- * (its output is 0). */
+/* Causal grouped-query attention over B sequences. Query row b*Sq + i has position q_pos[i], key
+ * row b*Sk + j position k_pos[j] (the same for all b); i sees j when k_pos[j] <= q_pos[i] and, with
+ * a window, q_pos[i] - k_pos[j] < window. Query head h uses kv head h / (A/G). Scores are never
+ * stored whole. lse (B, A, Sq): log-sum-exp of the scaled scores, -INFINITY for a row that sees
+ * nothing (its output is 0). */
 struct moe_attn_args {
-  struct moe_mat q, k, v, o;     /* (B*Sq, A*D), (B*Sk, G*D), (B*Sk, G*D), (B*Sq, A*D) */
+  struct moe_mat q, k, v, o; /* (B*Sq, A*D), (B*Sk, G*D), (B*Sk, G*D), (B*Sq, A*D) */
   int64_t batch, sq, sk, heads, kv_heads, head_dim;
-  const int32_t *q_pos, *k_pos;  /* (Sq), (Sk), ascending */
-  int64_t window;                /* 0: none */
+  const int32_t *q_pos, *k_pos; /* (Sq), (Sk), ascending */
+  int64_t window;               /* 0: none */
   float scale;
-  float *lse;                    /* may be NULL */
+  float *lse; /* may be NULL */
 };
 struct moe_attn_bwd_args {
-  struct moe_attn_args fwd;      /* q, k, v, o, lse of the forward pass */
+  struct moe_attn_args fwd; /* q, k, v, o, lse of the forward pass */
   struct moe_mat d_o, dq, dk, dv;
-  void *scratch;                 /* attn_bwd_bytes() */
+  void *scratch; /* attn_bwd_bytes() */
 };
 
 /* h = silu(gate) * up [* p of the row]; gu is (N, 2F): gate columns first. */
 struct moe_swiglu_args {
   struct moe_mat gu, h;
-  const float *prob;             /* (N) or NULL */
+  const float *prob; /* (N) or NULL */
 };
 struct moe_swiglu_bwd_args {
   struct moe_mat dh, gu;
   const float *prob;
-  struct moe_mat dgu;            /* may be gu itself */
-  struct moe_mat h;              /* p not NULL: h is computed again into it (for the weight gradient) */
-  float *dprob;                  /* (N): sum over F of dh * silu(gate) * up; NULL without prob */
+  struct moe_mat dgu; /* may be gu itself */
+  struct moe_mat h;   /* p not NULL: h is computed again into it (for the weight gradient) */
+  float *dprob;       /* (N): sum over F of dh * silu(gate) * up; NULL without prob */
 };
 
 enum { MOE_EXPERTS_MAX = 1024, MOE_TOPK_MAX = 64 }; /* of the router */
@@ -176,65 +177,65 @@ struct moe_router_args {
   int64_t tokens, experts, topk;
   moe_score_kind score;
   bool renormalise;
-  int64_t groups, topk_groups;   /* groups <= 1: off */
-  float scale;                   /* factor of the probabilities; 1: none */
-  const float *bias;             /* (E) or NULL */
-  const float *logits;           /* (T, E) */
-  float *scores;                 /* (T, E): softmax, or sigmoid; kept for backward */
-  int32_t *index;                /* (T, K): chosen experts, best first */
-  float *prob;                   /* (T, K) */
-  float *lse;                    /* (T): logsumexp of the logits, for the z-loss; NULL: not wanted */
+  int64_t groups, topk_groups; /* groups <= 1: off */
+  float scale;                 /* factor of the probabilities; 1: none */
+  const float *bias;           /* (E) or NULL */
+  const float *logits;         /* (T, E) */
+  float *scores;               /* (T, E): softmax, or sigmoid; kept for backward */
+  int32_t *index;              /* (T, K): chosen experts, best first */
+  float *prob;                 /* (T, K) */
+  float *lse;                  /* (T): logsumexp of the logits, for the z-loss; NULL: not wanted */
   /* Per segment of `segment` consecutive tokens (tokens % segment == 0): sums for the losses. */
-  int64_t segment;               /* 0: one segment of all tokens, even of none */
-  int32_t *count;                /* (tokens/segment, E): times chosen, before dropping */
-  float *prob_sum;               /* (tokens/segment, E): sum of p_te; p is softmax, or sigmoid scores
-                                    divided by (their sum over experts + 1e-20) */
+  int64_t segment; /* 0: one segment of all tokens, even of none */
+  int32_t *count;  /* (tokens/segment, E): times chosen, before dropping */
+  float *prob_sum; /* (tokens/segment, E): sum of p_te; p is softmax, or sigmoid scores
+                      divided by (their sum over experts + 1e-20) */
 };
 struct moe_router_bwd_args {
   struct moe_router_args fwd;
-  const float *dprob;            /* (T, K) */
+  const float *dprob; /* (T, K) */
   /* d(aux)/d(p_te) = aux_weight * aux_count[segment][e]; aux_count NULL: no aux loss. */
-  const int32_t *aux_count;      /* (tokens/segment, E) or, aux_shared, one row (E) for all */
+  const int32_t *aux_count; /* (tokens/segment, E) or, aux_shared, one row (E) for all */
   bool aux_shared;
   float aux_weight;
-  float z_weight;                /* d(z)/d(logit) = z_weight * 2 * lse * softmax; 0: no z loss */
-  float *dlogits;                /* (T, E) */
+  float z_weight; /* d(z)/d(logit) = z_weight * 2 * lse * softmax; 0: no z loss */
+  float *dlogits; /* (T, E) */
 };
 
 /* What the router's choice becomes: an order of rows, experts ascending, token order kept inside an
  * expert. capacity > 0: at most so many rows per expert; `probs` keeps the highest probabilities
  * (ties: lower token), `position` the earliest tokens. pad: every expert has exactly `capacity`
- * rows, missing ones have token -1. Pairs whose index is outside [0, E) are not routed: their row is
- * -1 and they do not count as dropped. */
+ * rows, missing ones have token -1. Pairs whose index is outside [0, E) are not routed: their row
+ * is -1 and they do not count as dropped. */
 struct moe_route_args {
   int64_t tokens, experts, topk;
-  int64_t capacity;              /* 0: dropless */
+  int64_t capacity; /* 0: dropless */
   moe_drop_policy drop;
   bool pad;
-  const int32_t *index;          /* (T, K) */
-  const float *prob;             /* (T, K) */
-  int32_t *row;                  /* (T, K): row of the pair, -1 dropped */
-  int32_t *token;                /* (N max): token of the row, -1 padding; rows beyond N: -1 */
-  int32_t *slot;                 /* (N max): k of the row's pair, -1 padding */
-  int32_t *offset;               /* (E + 1): rows of the experts */
-  int32_t *dropped;              /* (1): pairs dropped */
-  int64_t rows_max;              /* N max: T*K dropless, else E*capacity (at most T*K without pad) */
+  const int32_t *index; /* (T, K) */
+  const float *prob;    /* (T, K) */
+  int32_t *row;         /* (T, K): row of the pair, -1 dropped */
+  int32_t *token;       /* (N max): token of the row, -1 padding; rows beyond N: -1 */
+  int32_t *slot;        /* (N max): k of the row's pair, -1 padding */
+  int32_t *offset;      /* (E + 1): rows of the experts */
+  int32_t *dropped;     /* (1): pairs dropped */
+  int64_t rows_max;     /* N max: T*K dropless, else E*capacity (at most T*K without pad) */
 };
 
 /* out[r] = x[token[r]], zeros where token is -1. */
 struct moe_gather_args {
-  struct moe_mat x, out;         /* (T, H), (N, H) */
-  const int32_t *token;          /* (N) */
+  struct moe_mat x, out; /* (T, H), (N, H) */
+  const int32_t *token;  /* (N) */
 };
 /* y[t] = base[t] + sum over k (in order, row[t][k] >= 0) of rows[row[t][k]]. base.p NULL: none.
  * base may be y itself. */
 struct moe_combine_args {
-  struct moe_mat rows, base, y;  /* (N, H), (T, H), (T, H) */
-  const int32_t *row;            /* (T, K) */
+  struct moe_mat rows, base, y; /* (N, H), (T, H), (T, H) */
+  const int32_t *row;           /* (T, K) */
   int64_t topk;
 };
-/* to_rows: out[r] = prob[token[r]][slot[r]], 0 for padding. Else: out (T, K) = rows_value[row[t][k]],
- * 0 where dropped. */
+/* to_rows: out[r] = prob[token[r]][slot[r]], 0 for padding. Else: out (T, K) =
+ * rows_value[row[t][k]], 0 where dropped. */
 struct moe_prob_rows_args {
   bool to_rows;
   int64_t tokens, topk, n_rows;
@@ -245,46 +246,47 @@ struct moe_prob_rows_args {
 
 /* y = sigmoid(g) * s [+ base], g one logit per row (the gate of a shared expert). */
 struct moe_gate_args {
-  const float *logit;            /* (T) */
-  struct moe_mat s, base, y;     /* (T, H); base.p NULL: none */
+  const float *logit;        /* (T) */
+  struct moe_mat s, base, y; /* (T, H); base.p NULL: none */
 };
 struct moe_gate_bwd_args {
   struct moe_mat dy, s;
   const float *logit;
-  struct moe_mat ds;             /* may be s itself */
-  float *dlogit;                 /* (T) */
+  struct moe_mat ds; /* may be s itself */
+  float *dlogit;     /* (T) */
 };
 
-/* y[t] = w[token[t] - first], zeros for ids outside [first, first + rows of w). w is fp32 master. */
+/* y[t] = w[token[t] - first], zeros for ids outside [first, first + rows of w). w is fp32 master.
+ */
 struct moe_embed_args {
-  const float *w;                /* (V_local, H) */
+  const float *w; /* (V_local, H) */
   int64_t rows, first;
-  const int32_t *token;          /* (T) */
-  struct moe_mat y;              /* (T, H) */
+  const int32_t *token; /* (T) */
+  struct moe_mat y;     /* (T, H) */
 };
 struct moe_embed_bwd_args {
   struct moe_mat dy;
   const int32_t *token;
   int64_t rows, first;
-  float *dw;                     /* (V_local, H); always accumulates, token order */
-  int32_t *scratch;              /* embed_bwd_bytes(T, V_local) */
+  float *dw;        /* (V_local, H); always accumulates, token order */
+  int32_t *scratch; /* embed_bwd_bytes(T, V_local) */
 };
 
 /* out[e] = sum over r of in[r][e]: counts of several segments or micro-batches together. */
 struct moe_count_sum_args {
-  const int32_t *in;             /* (rows, E) */
+  const int32_t *in; /* (rows, E) */
   int64_t rows, experts;
-  int32_t *out;                  /* (E) */
+  int32_t *out; /* (E) */
 };
 
 /* Cross entropy over a vocabulary shard, in two halves with a reduction over tp between them.
  * xent_stats: per row max, sum of exp(logit - max) and the label's logit (0 when the label lives in
  * another shard). A masked row is not read: 0, 1 and 0. */
 struct moe_xent_args {
-  struct moe_mat logits;         /* (R, V_local); cols: the shard's ids without padding columns */
-  const int32_t *label;          /* (R), global ids, < 0: masked */
-  int64_t first;                 /* first id of the shard */
-  float *max, *sum, *target;     /* (R) */
+  struct moe_mat logits;     /* (R, V_local); cols: the shard's ids without padding columns */
+  const int32_t *label;      /* (R), global ids, < 0: masked */
+  int64_t first;             /* first id of the shard */
+  float *max, *sum, *target; /* (R) */
 };
 /* loss[r] = log(sum) + max - target; dlogits = scale * (softmax - onehot); both 0 where masked.
  * grad false: dlogits is not touched. dlogits may be logits itself, or of another dtype. */
@@ -294,7 +296,7 @@ struct moe_xent_grad_args {
   int64_t first;
   const float *max, *sum, *target;
   float scale;
-  float *loss;                   /* (R); NULL: not wanted */
+  float *loss; /* (R); NULL: not wanted */
   bool grad;
 };
 
@@ -306,12 +308,12 @@ struct moe_adamw_args {
   const float *g;
   int64_t n;
   double lr, beta1, beta2, eps, weight_decay;
-  int64_t step;                  /* 1 for the first update */
-  const float *grad_scale;       /* NULL: 1 */
+  int64_t step;            /* 1 for the first update */
+  const float *grad_scale; /* NULL: 1 */
 };
 
 struct moe_kernels {
-  const char *name;              /* "cpu avx512bf16", ... */
+  const char *name; /* "cpu avx512bf16", ... */
 
   /* ---- device memory, streams, events ---- */
   void *(*mem_alloc)(moe_ctx *ctx, size_t bytes); /* zeroed, 64-byte aligned */

@@ -19,7 +19,8 @@ moe_status moe_arena_create(moe_ctx *ctx, const char *name, size_t capacity, str
 /* Over memory of somebody else (device memory, a part of another arena). */
 void moe_arena_wrap(moe_ctx *ctx, const char *name, void *base, size_t capacity,
                     struct moe_arena *out);
-/* No memory behind it, no limit: the pointers it gives must not be followed; `peak` is the answer. */
+/* No memory behind it, no limit: the pointers it gives must not be followed; `peak` is the answer.
+ */
 void moe_arena_measure(moe_ctx *ctx, const char *name, struct moe_arena *out);
 void moe_arena_destroy(struct moe_arena *arena);
 /* MOE_ALIGN-aligned, not initialised. NULL with the error set when it is full: a bug in `bytes`. */

@@ -14,17 +14,17 @@
 #define MOE_COUNTOF(a) (sizeof(a) / sizeof((a)[0]))
 
 /* Passes a failing status on. */
-#define MOE_TRY(expr)                      \
-  do {                                     \
-    moe_status moe_try_ = (expr);          \
+#define MOE_TRY(expr)                        \
+  do {                                       \
+    moe_status moe_try_ = (expr);            \
     if (moe_try_ != MOE_OK) return moe_try_; \
   } while (0)
 
 /* Sets `status` (a variable in scope) and goes to the label that undoes what was done so far. */
-#define MOE_TRY_GOTO(expr, label)               \
-  do {                                          \
-    status = (expr);                            \
-    if (status != MOE_OK) goto label;           \
+#define MOE_TRY_GOTO(expr, label)     \
+  do {                                \
+    status = (expr);                  \
+    if (status != MOE_OK) goto label; \
   } while (0)
 
 /* Replaces the context's error text and returns status. Text: what was wrong with which value, and
@@ -37,11 +37,11 @@ moe_status moe_fail_errno(moe_ctx *ctx, moe_status status, int err, const char *
 void moe_log(moe_ctx *ctx, moe_log_level level, const char *fmt, ...) MOE_PRINTF(3, 4);
 
 /* Checks a boundary struct's size field: it must be at least the size this library knows. */
-#define MOE_CHECK_SIZE(ctx, ptr)                                                                \
-  do {                                                                                          \
-    if ((ptr) == NULL || (ptr)->size < sizeof *(ptr))                                           \
+#define MOE_CHECK_SIZE(ctx, ptr)                                                                 \
+  do {                                                                                           \
+    if ((ptr) == NULL || (ptr)->size < sizeof *(ptr))                                            \
       return moe_fail((ctx), MOE_INVALID, "%s: size is %zu, must be %zu (call its _init first)", \
-                      #ptr, (ptr) ? (ptr)->size : (size_t)0, sizeof *(ptr));                    \
+                      #ptr, (ptr) ? (ptr)->size : (size_t)0, sizeof *(ptr));                     \
   } while (0)
 
 static inline int64_t moe_min64(int64_t a, int64_t b) { return a < b ? a : b; }

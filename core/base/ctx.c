@@ -34,8 +34,8 @@ moe_status moe_ctx_create(const moe_ctx_options *options, moe_ctx **out) {
   if (options->size < sizeof *options || options->threads < 0 || options->threads > 4096 ||
       (options->alloc == NULL) != (options->release == NULL))
     return MOE_INVALID;
-  moe_ctx *ctx = options->alloc ? options->alloc(options->alloc_user, sizeof *ctx)
-                                : malloc(sizeof *ctx);
+  moe_ctx *ctx =
+      options->alloc ? options->alloc(options->alloc_user, sizeof *ctx) : malloc(sizeof *ctx);
   if (ctx == NULL) return MOE_MEMORY;
   memset(ctx, 0, sizeof *ctx);
   ctx->options = *options;

@@ -1,6 +1,6 @@
 /* One job at a time. A job is published by bumping `epoch`; threads take task numbers from one
- * atomic counter, so the order of hand-out is fixed and who runs a task does not matter. A job ends when
- * every worker has left it, so none can take a task of a later job by mistake. */
+ * atomic counter, so the order of hand-out is fixed and who runs a task does not matter. A job ends
+ * when every worker has left it, so none can take a task of a later job by mistake. */
 #include "base/pool.h"
 
 #include <pthread.h>
@@ -25,8 +25,8 @@ struct moe_pool {
   void *arg;
   int64_t tasks;
   _Atomic int64_t next;
-  _Atomic uint64_t epoch;   /* of the job published last */
-  _Atomic int32_t working;  /* workers that have not left the job */
+  _Atomic uint64_t epoch;  /* of the job published last */
+  _Atomic int32_t working; /* workers that have not left the job */
   _Atomic int32_t stop;
   _Atomic int32_t sleepers;
   pthread_mutex_t mutex;

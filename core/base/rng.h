@@ -1,12 +1,14 @@
 /* Counter-based random numbers (Philox 4x32-10; Salmon et al., "Parallel random numbers: as easy as
- * 1, 2, 3", SC11). A value is a pure function of (seed, name, index), so a weight has the same value
- * in every layout. */
+ * 1, 2, 3", SC11). A value is a pure function of (seed, name, index), so a weight has the same
+ * value in every layout. */
 #ifndef MOE_BASE_RNG_H
 #define MOE_BASE_RNG_H
 
 #include "base/base.h"
 
-struct moe_rng_key { uint32_t k[2]; };
+struct moe_rng_key {
+  uint32_t k[2];
+};
 
 /* The key of a named stream. */
 struct moe_rng_key moe_rng_key(uint64_t seed, const char *name);

@@ -42,8 +42,10 @@ static moe_status declare_qkv(struct moe_attn *a, const moe_model_config *model,
     slot.init_std = (float)model->init_std;
     slot.join = i > 0;
     MOE_TRY(moe_param_declare(params, &slot, &piece));
-    if (i == 0) a->qkv.w = piece;
-    else a->qkv.w.elements += piece.elements;
+    if (i == 0)
+      a->qkv.w = piece;
+    else
+      a->qkv.w.elements += piece.elements;
   }
   if (!block->qkv_bias) return MOE_OK;
   for (int i = 0; i < 3; i++) {
@@ -52,8 +54,10 @@ static moe_status declare_qkv(struct moe_attn *a, const moe_model_config *model,
     slot.decay = MOE_DECAY_BIAS;
     slot.join = i > 0;
     MOE_TRY(moe_param_declare(params, &slot, &piece));
-    if (i == 0) a->qkv.b = piece;
-    else a->qkv.b.elements += piece.elements;
+    if (i == 0)
+      a->qkv.b = piece;
+    else
+      a->qkv.b.elements += piece.elements;
   }
   return MOE_OK;
 }

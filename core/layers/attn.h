@@ -20,16 +20,16 @@ struct moe_attn {
   int64_t heads, kv_heads, head_dim; /* local A, G; D */
   int64_t window;
   moe_qk_norm qk_norm;
-  struct moe_linear qkv, out;        /* ((A+2G)*D, H), (H, A*D) */
+  struct moe_linear qkv, out; /* ((A+2G)*D, H), (H, A*D) */
   struct moe_norm q_norm, k_norm;
   const struct moe_rope_table *rope;
 };
 
 struct moe_attn_saved {
-  struct moe_mat qkv;    /* (T, (A+2G)*D), rotated where q and k are not normed */
-  struct moe_mat qk;     /* (T, (A+G)*D), normed and rotated; p NULL without q/k norm */
+  struct moe_mat qkv; /* (T, (A+2G)*D), rotated where q and k are not normed */
+  struct moe_mat qk;  /* (T, (A+G)*D), normed and rotated; p NULL without q/k norm */
   float *q_rstd, *k_rstd;
-  struct moe_mat o;      /* (T, A*D) */
+  struct moe_mat o; /* (T, A*D) */
   float *lse;
 };
 

@@ -42,8 +42,8 @@ void moe_block_prepare(const struct moe_block *b, const struct moe_run *run) {
     moe_ffn_prepare(&b->ffn, run);
 }
 
-/* h = x + attention(norm(x)), n2 = norm(h). n2 and rstd2 go behind h: they go with the ffn when that
- * is recomputed. */
+/* h = x + attention(norm(x)), n2 = norm(h). n2 and rstd2 go behind h: they go with the ffn when
+ * that is recomputed. */
 static moe_status attn_half(const struct moe_block *b, const struct moe_run *run,
                             struct moe_block_saved *saved) {
   const struct moe_mat none = {0};

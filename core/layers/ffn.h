@@ -1,5 +1,5 @@
-/* SwiGLU feed-forward: y = (silu(x Wg^T) * (x Wu^T)) Wo^T. Serves dense layers and the shared expert
- * (gate and up are one matrix, gate rows first). */
+/* SwiGLU feed-forward: y = (silu(x Wg^T) * (x Wu^T)) Wo^T. Serves dense layers and the shared
+ * expert (gate and up are one matrix, gate rows first). */
 #ifndef MOE_LAYERS_FFN_H
 #define MOE_LAYERS_FFN_H
 

@@ -86,8 +86,7 @@ static void chunk_forward(const struct moe_head *h, const struct moe_run *run, s
 moe_status moe_head_forward(const struct moe_head *h, const struct moe_run *run, struct moe_mat x,
                             const int32_t *label, double *loss_sum, struct moe_head_saved *saved) {
   const struct moe_mat none = {0};
-  if (run->training)
-    MOE_TRY(moe_mat_get(run->saved, run->dtype, x.rows, x.cols, &saved->dx));
+  if (run->training) MOE_TRY(moe_mat_get(run->saved, run->dtype, x.rows, x.cols, &saved->dx));
   size_t mark = moe_arena_mark(run->scratch);
   int64_t step = chunk_rows(h, x.rows);
   struct moe_mat n;

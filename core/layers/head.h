@@ -1,5 +1,5 @@
-/* Final norm, output product and cross entropy. Works on chunks of rows, so that only a chunk of the
- * logits ever exists; in training its gradient is made in the same pass, as the loss's scale is
+/* Final norm, output product and cross entropy. Works on chunks of rows, so that only a chunk of
+ * the logits ever exists; in training its gradient is made in the same pass, as the loss's scale is
  * known before. */
 #ifndef MOE_LAYERS_HEAD_H
 #define MOE_LAYERS_HEAD_H

@@ -27,7 +27,6 @@ static double product_flops(const struct moe_linear *l, int64_t rows) {
   return 2.0 * (double)rows * (double)l->weight.out * (double)l->weight.in;
 }
 
-
 void moe_linear_forward(const struct moe_linear *l, const struct moe_run *run, struct moe_mat x,
                         struct moe_groups_rows rows, struct moe_mat y, bool accumulate) {
   const struct moe_matmul_args args = {.x = x,
@@ -63,9 +62,8 @@ void moe_linear_backward_w(const struct moe_linear *l, const struct moe_run *run
   moe_trace_begin(run->trace, (int32_t)l->part);
   run->k->matmul_wgrad(run->stream, &args);
   if (l->b.elements) {
-    const struct moe_bias_grad_args bias = {.dy = dy,
-                                            .db = moe_param_grad(run->memory, l->b),
-                                            .accumulate = moe_run_accumulates(run)};
+    const struct moe_bias_grad_args bias = {
+        .dy = dy, .db = moe_param_grad(run->memory, l->b), .accumulate = moe_run_accumulates(run)};
     run->k->bias_grad(run->stream, &bias);
   }
   moe_trace_end(run->trace);

@@ -6,9 +6,9 @@
 #include "layers/run.h"
 
 struct moe_linear {
-  struct moe_param w, b;     /* b.elements 0: no bias */
-  struct moe_weight weight;  /* local sizes: groups, out, in */
-  moe_part part;             /* its time and FLOPs go here */
+  struct moe_param w, b;    /* b.elements 0: no bias */
+  struct moe_weight weight; /* local sizes: groups, out, in */
+  moe_part part;            /* its time and FLOPs go here */
 };
 
 /* Sizes; rows_hint: rows a group usually gets. */

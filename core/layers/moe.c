@@ -8,8 +8,8 @@ moe_status moe_layer_params(struct moe_layer *m, const moe_model_config *model,
   MOE_TRY(moe_router_params(&m->router, model, block, prefix, params));
   MOE_TRY(moe_experts_params(&m->experts, model, block, place, prefix, params));
   if (block->shared_ffn == 0) return MOE_OK;
-  MOE_TRY(moe_ffn_params(&m->shared, model, block->shared_ffn, place, prefix, "moe.shared",
-                         params));
+  MOE_TRY(
+      moe_ffn_params(&m->shared, model, block->shared_ffn, place, prefix, "moe.shared", params));
   if (!block->shared_gate) return MOE_OK;
   const int64_t dim[2] = {1, model->hidden};
   struct moe_slot slot = moe_slot_make(prefix, "moe.shared.gate", 2, dim);
@@ -118,8 +118,8 @@ moe_status moe_layer_forward(const struct moe_layer *m, const struct moe_run *ru
   MOE_TRY(moe_mat_get(run->scratch, run->dtype, saved->plan.rows, x.cols, &rows));
   MOE_TRY(moe_mat_get(run->scratch, run->dtype, saved->plan.rows, x.cols, &out));
   moe_dispatch_forward(&m->dispatch, run, &saved->plan, x, rows);
-  MOE_TRY(moe_experts_forward(&m->experts, run, rows, saved->plan.prob,
-                              moe_plan_rows(&saved->plan), &saved->experts, out));
+  MOE_TRY(moe_experts_forward(&m->experts, run, rows, saved->plan.prob, moe_plan_rows(&saved->plan),
+                              &saved->experts, out));
   moe_combine_forward(&m->dispatch, run, &saved->plan, out, base, y);
   moe_arena_reset(run->scratch, mark);
   return MOE_OK;

@@ -46,23 +46,23 @@ static double scope_tokens(const struct moe_router *r, const struct moe_run *run
 static struct moe_router_args forward_args(const struct moe_router *r, const struct moe_run *run,
                                            const struct moe_moe_stats *stats,
                                            const struct moe_router_saved *saved) {
-  return (struct moe_router_args){.tokens = run->tokens,
-                                  .experts = r->experts,
-                                  .topk = r->topk,
-                                  .score = r->score,
-                                  .renormalise = r->renormalise,
-                                  .groups = r->groups,
-                                  .topk_groups = r->topk_groups,
-                                  .scale = r->scale,
-                                  .bias = moe_param_weight(run->memory, r->bias),
-                                  .scores = saved->scores,
-                                  .index = saved->index,
-                                  .prob = saved->prob,
-                                  .lse = saved->lse,
-                                  .segment = r->aux_scope == MOE_AUX_SEQUENCE ? run->seq
-                                                                              : run->tokens,
-                                  .count = moe_stats_count(stats, run->micro),
-                                  .prob_sum = moe_stats_prob_sum(stats, run->micro)};
+  return (struct moe_router_args){
+      .tokens = run->tokens,
+      .experts = r->experts,
+      .topk = r->topk,
+      .score = r->score,
+      .renormalise = r->renormalise,
+      .groups = r->groups,
+      .topk_groups = r->topk_groups,
+      .scale = r->scale,
+      .bias = moe_param_weight(run->memory, r->bias),
+      .scores = saved->scores,
+      .index = saved->index,
+      .prob = saved->prob,
+      .lse = saved->lse,
+      .segment = r->aux_scope == MOE_AUX_SEQUENCE ? run->seq : run->tokens,
+      .count = moe_stats_count(stats, run->micro),
+      .prob_sum = moe_stats_prob_sum(stats, run->micro)};
 }
 
 moe_status moe_router_forward(const struct moe_router *r, const struct moe_run *run,

@@ -1,7 +1,7 @@
-/* The router: fp32 logits, scores, top-k, the load-balancing and z losses. The aux loss of a layer is
- *   coef * E / (K N^2) * sum_e (sum_t p_te) * count_e
- * over the N tokens of its scope (Fedus et al. 2021, eq. 4-6, for top-k); every scope enters with its
- * share of the step's tokens, so the gradient of a token does not depend on how a batch is cut. */
+/* The router: fp32 logits, scores, top-k, the load-balancing and z losses. The aux loss of a layer
+ * is coef * E / (K N^2) * sum_e (sum_t p_te) * count_e over the N tokens of its scope (Fedus et al.
+ * 2021, eq. 4-6, for top-k); every scope enters with its share of the step's tokens, so the
+ * gradient of a token does not depend on how a batch is cut. */
 #ifndef MOE_LAYERS_ROUTER_H
 #define MOE_LAYERS_ROUTER_H
 
@@ -20,10 +20,10 @@ struct moe_router {
 };
 
 struct moe_router_saved {
-  float *scores; /* (T, E) */
+  float *scores;  /* (T, E) */
   int32_t *index; /* (T, K) */
-  float *prob;   /* (T, K) */
-  float *lse;    /* (T) */
+  float *prob;    /* (T, K) */
+  float *lse;     /* (T) */
 };
 
 moe_status moe_router_params(struct moe_router *r, const moe_model_config *model,

@@ -30,15 +30,15 @@ struct moe_run {
   struct moe_trace *trace;   /* NULL: not wanted */
   const struct moe_param_memory *memory;
   struct moe_place place;
-  moe_dtype dtype;           /* of activations */
-  int64_t batch, seq;        /* of this micro-batch, on this rank */
-  int64_t tokens;            /* T = batch * seq */
-  const int32_t *position;   /* (T), device; every sequence the same */
-  bool training;             /* statistics are kept and the head makes its gradient */
-  bool recompute;            /* forward is run again for backward: no statistics, no FLOP count */
-  int32_t micro;             /* index in the step; 0 writes gradients, others add to them */
-  double global_tokens;      /* of the step, all ranks, masked ones included */
-  float loss_scale;          /* 1 / unmasked tokens of the step, all ranks */
+  moe_dtype dtype;         /* of activations */
+  int64_t batch, seq;      /* of this micro-batch, on this rank */
+  int64_t tokens;          /* T = batch * seq */
+  const int32_t *position; /* (T), device; every sequence the same */
+  bool training;           /* statistics are kept and the head makes its gradient */
+  bool recompute;          /* forward is run again for backward: no statistics, no FLOP count */
+  int32_t micro;           /* index in the step; 0 writes gradients, others add to them */
+  double global_tokens;    /* of the step, all ranks, masked ones included */
+  float loss_scale;        /* 1 / unmasked tokens of the step, all ranks */
 };
 
 static inline bool moe_run_accumulates(const struct moe_run *run) { return run->micro > 0; }
@@ -53,10 +53,10 @@ static inline moe_status moe_mat_get(struct moe_arena *arena, moe_dtype dtype, i
 }
 
 /* n elements of a 4-byte type (or any, by bytes) from an arena into a typed pointer. */
-#define MOE_GET(arena, pointer, n)                                              \
-  do {                                                                          \
-    (pointer) = moe_arena_get((arena), (size_t)(n) * sizeof *(pointer));        \
-    if ((pointer) == NULL) return MOE_INTERNAL;                                 \
+#define MOE_GET(arena, pointer, n)                                       \
+  do {                                                                   \
+    (pointer) = moe_arena_get((arena), (size_t)(n) * sizeof *(pointer)); \
+    if ((pointer) == NULL) return MOE_INTERNAL;                          \
   } while (0)
 
 /* Model FLOPs: recomputation does not count. */

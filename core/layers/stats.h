@@ -6,13 +6,13 @@
 #include "layers/run.h"
 
 struct moe_moe_stats {
-  int64_t segments;  /* per micro-batch: 1, or one per sequence */
-  int64_t experts;   /* E */
-  int32_t *count;    /* (micro, segments, E): times chosen, before dropping */
-  float *prob_sum;   /* (micro, segments, E) */
-  int32_t *dropped;  /* (micro) */
-  double *z_sum;     /* (micro): sum over tokens of logsumexp^2 */
-  int32_t *total;    /* (E): count over all micro-batches, for the global aux scope */
+  int64_t segments; /* per micro-batch: 1, or one per sequence */
+  int64_t experts;  /* E */
+  int32_t *count;   /* (micro, segments, E): times chosen, before dropping */
+  float *prob_sum;  /* (micro, segments, E) */
+  int32_t *dropped; /* (micro) */
+  double *z_sum;    /* (micro): sum over tokens of logsumexp^2 */
+  int32_t *total;   /* (E): count over all micro-batches, for the global aux scope */
 };
 
 static inline int32_t *moe_stats_count(const struct moe_moe_stats *s, int32_t micro) {

@@ -1,4 +1,5 @@
-/* AdamW over a pack: slots are gathered into ranges of the same weight decay; buffers are left out. */
+/* AdamW over a pack: slots are gathered into ranges of the same weight decay; buffers are left out.
+ */
 #ifndef MOE_OPTIM_ADAMW_H
 #define MOE_OPTIM_ADAMW_H
 

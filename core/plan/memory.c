@@ -67,8 +67,8 @@ static moe_status stage_report(moe_ctx *ctx, const moe_train_config *config,
     out->prepared = size.prepared;
     out->saved = size.saved * (uint64_t)live;
     out->scratch = size.scratch + size.again + size.stats;
-    out->total = out->weights + out->gradients + out->optimizer + out->prepared + out->saved +
-                 out->scratch;
+    out->total =
+        out->weights + out->gradients + out->optimizer + out->prepared + out->saved + out->scratch;
   }
   moe_model_destroy(model);
   return status;

@@ -10,8 +10,7 @@ static moe_status eval_chunk(struct moe_trainer *t, const int32_t *token, const 
   t->k->copy(t->stream, t->label, label, bytes);
   moe_trainer_refresh(t, &run);
   moe_arena_reset(run.saved, 0);
-  return moe_model_forward(t->model, &run, t->token, t->label, t->sums + MOE_SUM_LOSS,
-                           &t->slot[0]);
+  return moe_model_forward(t->model, &run, t->token, t->label, t->sums + MOE_SUM_LOSS, &t->slot[0]);
 }
 
 moe_status moe_trainer_eval(moe_trainer *t, const int32_t *tokens_BS, const int32_t *labels_BS,

@@ -38,8 +38,7 @@ static void layer_metrics(const struct moe_trainer *t, const struct moe_layer *m
   out->aux_loss +=
       moe_router_aux_loss(&m->router, moe_trainer_host_stat(t, s->count),
                           moe_trainer_host_stat(t, s->prob_sum), micros, s->segments, tokens);
-  out->z_loss +=
-      moe_router_z_loss(&m->router, moe_trainer_host_stat(t, s->z_sum), micros, tokens);
+  out->z_loss += moe_router_z_loss(&m->router, moe_trainer_host_stat(t, s->z_sum), micros, tokens);
 }
 
 void moe_trainer_routing_metrics(const struct moe_trainer *t, moe_step_metrics *out) {

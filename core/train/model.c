@@ -5,7 +5,8 @@
 
 #include "base/alloc.h"
 
-/* Blocks [first, first + count) of an even split over the pipeline; earlier stages take the rest. */
+/* Blocks [first, first + count) of an even split over the pipeline; earlier stages take the rest.
+ */
 static void stage_blocks(int32_t n, struct moe_coord pp, int32_t *first, int32_t *count) {
   int32_t base = n / pp.size, rest = n % pp.size;
   *count = base + (pp.rank < rest);
@@ -21,8 +22,7 @@ static moe_status declare(struct moe_model *m) {
     MOE_TRY(moe_block_params(&m->block[i], &m->config, &m->config.blocks[number], m->place, prefix,
                              &m->params));
   }
-  if (m->has_head)
-    MOE_TRY(moe_head_params(&m->head, &m->config, &m->embed, m->place, &m->params));
+  if (m->has_head) MOE_TRY(moe_head_params(&m->head, &m->config, &m->embed, m->place, &m->params));
   return MOE_OK;
 }
 

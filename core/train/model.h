@@ -8,14 +8,14 @@
 
 struct moe_model {
   moe_ctx *ctx;
-  moe_model_config config;   /* blocks: owned copy */
+  moe_model_config config; /* blocks: owned copy */
   moe_dtype dtype;
   struct moe_place place;
-  int64_t micro_batch, seq;  /* of one forward pass on this rank */
-  int64_t micros;            /* micro-batches of a step on this rank */
+  int64_t micro_batch, seq;    /* of one forward pass on this rank */
+  int64_t micros;              /* micro-batches of a step on this rank */
   int32_t first_block, blocks; /* of this stage */
   bool has_embed, has_head;
-  bool global_aux;           /* some layer's aux loss spans the step: all forwards come first */
+  bool global_aux; /* some layer's aux loss spans the step: all forwards come first */
   struct moe_params params;
   struct moe_embed embed;
   struct moe_block *block;
@@ -26,8 +26,8 @@ struct moe_model {
 
 /* What one micro-batch keeps from forward to backward. */
 struct moe_model_saved {
-  struct moe_mat x;               /* (T, H): input of the first block */
-  struct moe_block_saved *block;  /* blocks of them; owned by the trainer */
+  struct moe_mat x;              /* (T, H): input of the first block */
+  struct moe_block_saved *block; /* blocks of them; owned by the trainer */
   struct moe_head_saved head;
 };
 
@@ -54,13 +54,12 @@ moe_status moe_model_backward(const struct moe_model *model, const struct moe_ru
                               const int32_t *token, struct moe_model_saved *saved);
 /* Blocks only: *x (T, H) is the input of the head, in run->saved. */
 moe_status moe_model_hidden(const struct moe_model *model, const struct moe_run *run,
-                            const int32_t *token, struct moe_model_saved *saved,
-                            struct moe_mat *x);
+                            const int32_t *token, struct moe_model_saved *saved, struct moe_mat *x);
 
 /* Bytes a rank needs beside the packs, and FLOPs of a step on it, by a dry run of the layers. */
 struct moe_model_size {
   size_t prepared, stats;
-  size_t saved;   /* one micro-batch */
+  size_t saved; /* one micro-batch */
   size_t again, scratch;
   double flops[MOE_TRACE_PARTS]; /* one micro-batch, forward and backward */
 };

@@ -59,8 +59,7 @@ static moe_status allocate_host(struct moe_trainer *t) {
   t->bias_host = moe_alloc_array(ctx, (size_t)bias_elements(t->model), sizeof(float));
   if (!t->saved || !t->slot || !t->bias_host) return MOE_MEMORY;
   for (int32_t i = 0; i < t->slots; i++) {
-    t->slot[i].block =
-        moe_alloc_array(ctx, (size_t)t->model->blocks, sizeof *t->slot[i].block);
+    t->slot[i].block = moe_alloc_array(ctx, (size_t)t->model->blocks, sizeof *t->slot[i].block);
     if (t->slot[i].block == NULL) return MOE_MEMORY;
   }
   return MOE_OK;

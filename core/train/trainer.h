@@ -1,6 +1,6 @@
 /* Inside of a trainer. Invariant: weights, moments, `state` and router biases change only in
- * moe_trainer_step's update, in param_write, set_state and load; everything the steady loop needs is
- * allocated by moe_trainer_create. */
+ * moe_trainer_step's update, in param_write, set_state and load; everything the steady loop needs
+ * is allocated by moe_trainer_create. */
 #ifndef MOE_TRAIN_TRAINER_H
 #define MOE_TRAIN_TRAINER_H
 
@@ -13,22 +13,22 @@ struct moe_trainer {
   struct moe_stream *stream;
   struct moe_model *model;
   struct moe_param_memory memory;
-  struct moe_arena device;   /* one allocation that the arenas below share */
+  struct moe_arena device; /* one allocation that the arenas below share */
   struct moe_arena prepared, stats, again, scratch, io;
-  struct moe_arena *saved;   /* `slots` of them: micro-batches in flight */
+  struct moe_arena *saved; /* `slots` of them: micro-batches in flight */
   struct moe_model_saved *slot;
   int32_t slots;
   /* device, in io */
-  int32_t *token, *label;    /* (global_batch / dp * S) */
-  int32_t *position;         /* (micro_batch * S), each sequence from 0 */
-  double *sums;              /* loss, squared gradients of the families */
+  int32_t *token, *label; /* (global_batch / dp * S) */
+  int32_t *position;      /* (micro_batch * S), each sequence from 0 */
+  double *sums;           /* loss, squared gradients of the families */
   float *grad_scale;
   /* host */
-  char *stats_host;          /* copy of the stats arena */
-  float *bias_host;          /* router biases, layer after layer */
+  char *stats_host; /* copy of the stats arena */
+  float *bias_host; /* router biases, layer after layer */
   double sums_host[1 + MOE_FAMILIES];
   moe_trainer_state state;
-  bool stale;                /* weights changed since they were prepared */
+  bool stale; /* weights changed since they were prepared */
   struct moe_trace trace;
 };
 

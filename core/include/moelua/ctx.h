@@ -10,16 +10,21 @@ MOE_BEGIN
 
 typedef struct moe_ctx moe_ctx;
 
-typedef enum moe_log_level { MOE_LOG_DEBUG, MOE_LOG_INFO, MOE_LOG_WARN, MOE_LOG_ERROR } moe_log_level;
+typedef enum moe_log_level {
+  MOE_LOG_DEBUG,
+  MOE_LOG_INFO,
+  MOE_LOG_WARN,
+  MOE_LOG_ERROR
+} moe_log_level;
 
 /* Called from the thread that uses the context; text has no newline and is valid for the call. */
 typedef void (*moe_log_fn)(void *user, moe_log_level level, const char *text);
 
 typedef struct moe_ctx_options {
-  size_t size;       /* sizeof(moe_ctx_options) */
-  int32_t threads;   /* compute threads including the caller; 0: as many as this process may use */
-  const char *isa;   /* kernel set: "generic", "avx2", "avx512", "avx512bf16"; NULL: the best here */
-  moe_log_fn log;    /* NULL: silent. The library itself never prints */
+  size_t size;     /* sizeof(moe_ctx_options) */
+  int32_t threads; /* compute threads including the caller; 0: as many as this process may use */
+  const char *isa; /* kernel set: "generic", "avx2", "avx512", "avx512bf16"; NULL: the best here */
+  moe_log_fn log;  /* NULL: silent. The library itself never prints */
   void *log_user;
   void *(*alloc)(void *user, size_t bytes); /* NULL: malloc. 64-byte alignment is not required */
   void (*release)(void *user, void *ptr);   /* NULL: free. Both or neither */

@@ -1,4 +1,5 @@
-/* The trainer: a model, its gradients and optimizer state on this rank, and one step of training. */
+/* The trainer: a model, its gradients and optimizer state on this rank, and one step of training.
+ */
 #ifndef MOELUA_TRAIN_H
 #define MOELUA_TRAIN_H
 
@@ -9,18 +10,18 @@ MOE_BEGIN
 typedef struct moe_trainer moe_trainer;
 
 /* Parts of a step that are timed and counted on their own. X(NAME, "name") */
-#define MOE_PART_MAP(X)   \
-  X(EMBED, "embed")       \
-  X(NORM, "norm")         \
-  X(ATTN, "attention")    \
-  X(ROUTER, "router")     \
-  X(DISPATCH, "dispatch") \
-  X(EXPERTS, "experts")   \
-  X(SHARED, "shared")     \
-  X(DENSE, "dense ffn")   \
-  X(HEAD, "head and loss") \
+#define MOE_PART_MAP(X)         \
+  X(EMBED, "embed")             \
+  X(NORM, "norm")               \
+  X(ATTN, "attention")          \
+  X(ROUTER, "router")           \
+  X(DISPATCH, "dispatch")       \
+  X(EXPERTS, "experts")         \
+  X(SHARED, "shared")           \
+  X(DENSE, "dense ffn")         \
+  X(HEAD, "head and loss")      \
   X(PREPARE, "prepare weights") \
-  X(GRAD, "gradients")    \
+  X(GRAD, "gradients")          \
   X(OPTIM, "optimizer")
 #define MOE_PART_ENUM(name, text) MOE_PART_##name,
 typedef enum moe_part { MOE_PART_MAP(MOE_PART_ENUM) MOE_PART_COUNT } moe_part;
@@ -28,24 +29,25 @@ MOE_API const char *moe_part_name(int32_t part); /* static storage; "unknown" ou
 
 typedef struct moe_step_metrics {
   size_t size;
-  int64_t step;           /* steps done, this one included */
-  double loss;            /* mean cross entropy over the unmasked tokens of the global batch, nats */
-  double aux_loss, z_loss;/* sums over the layers, as added to the loss */
+  int64_t step; /* steps done, this one included */
+  double loss;  /* mean cross entropy over the unmasked tokens of the global batch, nats */
+  double aux_loss, z_loss; /* sums over the layers, as added to the loss */
   double grad_norm, lr;
-  int64_t tokens;         /* tokens of the global batch */
-  int64_t loss_tokens;    /* of these, unmasked */
-  double load_max;        /* largest expert load / mean load, over all MoE layers */
-  int64_t routed, dropped;/* token-expert pairs, all layers: routed = kept + dropped */
-  double seconds;         /* wall time of the step */
-  double flops;           /* model FLOPs of the step: forward and backward, no recompute, causal
-                             attention counted once */
-  double part_seconds[16];/* by moe_part */
+  int64_t tokens;          /* tokens of the global batch */
+  int64_t loss_tokens;     /* of these, unmasked */
+  double load_max;         /* largest expert load / mean load, over all MoE layers */
+  int64_t routed, dropped; /* token-expert pairs, all layers: routed = kept + dropped */
+  double seconds;          /* wall time of the step */
+  double flops;            /* model FLOPs of the step: forward and backward, no recompute, causal
+                              attention counted once */
+  double part_seconds[16]; /* by moe_part */
   double part_flops[16];
 } moe_step_metrics;
 
 /* Initialises weights from config.seed. Allocates everything the steady loop needs. Collective
  * over the layout's ranks. */
-MOE_API moe_status moe_trainer_create(moe_ctx *ctx, const moe_train_config *config, moe_trainer **out);
+MOE_API moe_status moe_trainer_create(moe_ctx *ctx, const moe_train_config *config,
+                                      moe_trainer **out);
 MOE_API void moe_trainer_destroy(moe_trainer *trainer);
 
 /* One optimizer step over tokens_BS, labels_BS: this rank's share of the global batch, each
@@ -67,8 +69,8 @@ MOE_API moe_status moe_trainer_logits(moe_trainer *trainer, const int32_t *token
 /* What a resume needs beside the tensors. */
 typedef struct moe_trainer_state {
   size_t size;
-  int64_t step;    /* optimizer steps done */
-  int64_t cursor;  /* global samples consumed */
+  int64_t step;   /* optimizer steps done */
+  int64_t cursor; /* global samples consumed */
   uint64_t seed;
 } moe_trainer_state;
 MOE_API moe_status moe_trainer_get_state(const moe_trainer *trainer, moe_trainer_state *out);
@@ -84,11 +86,11 @@ typedef enum moe_tensor_kind {
 
 typedef struct moe_param_info {
   size_t size;
-  const char *name;  /* global name, e.g. "blocks.3.moe.experts.in"; lives as long as the trainer */
+  const char *name; /* global name, e.g. "blocks.3.moe.experts.in"; lives as long as the trainer */
   int32_t dims;
-  int64_t dim[4];    /* global shape */
+  int64_t dim[4];             /* global shape */
   int64_t start[4], count[4]; /* this rank's slice */
-  int32_t expert;    /* 1: lives in the MoE view */
+  int32_t expert;             /* 1: lives in the MoE view */
 } moe_param_info;
 
 MOE_API int64_t moe_trainer_param_count(const moe_trainer *trainer);
@@ -98,7 +100,8 @@ MOE_API moe_status moe_trainer_param_info(const moe_trainer *trainer, int64_t in
 MOE_API moe_status moe_trainer_param_find(const moe_trainer *trainer, const char *name,
                                           int64_t *index);
 /* Copy this rank's slice, fp32, n elements (must be the product of count). Writing weights makes
- * the next step prepare them again. Router biases are parameters with expert == 0 and no gradient. */
+ * the next step prepare them again. Router biases are parameters with expert == 0 and no gradient.
+ */
 MOE_API moe_status moe_trainer_param_read(moe_trainer *trainer, int64_t index, int32_t kind,
                                           float *values, int64_t n);
 MOE_API moe_status moe_trainer_param_write(moe_trainer *trainer, int64_t index, int32_t kind,
@@ -121,7 +124,7 @@ typedef struct moe_memory_report {
   int64_t params_total, params_active; /* whole model; active: per token, both embeddings counted */
   int64_t params_local;                /* on the fullest device */
   uint64_t weights, gradients, optimizer, prepared; /* bytes on the fullest device */
-  uint64_t saved;    /* activations kept for backward, all micro-batches in flight */
+  uint64_t saved; /* activations kept for backward, all micro-batches in flight */
   uint64_t scratch;
   uint64_t total;
   double flops_per_token; /* forward and backward, as in moe_step_metrics.flops */
