@@ -6,7 +6,7 @@
  * only: neither threads nor the batch change its bits. */
 #include "kernels/cpu/attn_tile.h"
 
-enum { UNIT = 4 };
+enum { UNIT = 8 };
 
 struct forward {
   const struct moe_attn_args *a;
@@ -191,14 +191,14 @@ static void pack_keys(const struct forward *f, struct space *w, int64_t b, int64
     MOE_FN(attn_pack_rows)(false, w->v, f->shape.dp, &v);
 }
 
-/* Units are numbered last query blocks first: those see the most keys. */
+/* Units of the same keys follow each other, last query blocks first: those see the most keys. */
 static void unit(const struct forward *f, int64_t index, char *workspace) {
   const struct moe_attn_args *a = f->a;
   int64_t group = a->heads / a->kv_heads;
-  int64_t head_set = index % f->head_sets, rest = index / f->head_sets;
-  int64_t g = rest % a->kv_heads;
-  rest /= a->kv_heads;
-  int64_t b = rest % a->batch, block = (f->block_sets - 1 - rest / a->batch) * f->blocks;
+  int64_t block = (f->block_sets - 1 - index % f->block_sets) * f->blocks;
+  index /= f->block_sets;
+  int64_t head_set = index % f->head_sets, g = index / f->head_sets % a->kv_heads;
+  int64_t b = index / f->head_sets / a->kv_heads;
   struct space *w = space_of(f, workspace);
   int64_t tiles = 0, first = a->sk, last = 0;
   for (int64_t i = 0; i < f->blocks && (block + i) * ATTN_TQ < a->sq; i++)

@@ -19,41 +19,37 @@ INLINE vf multiply_add(bool pairs, vf acc, uint32_t x, vf b) {
 INLINE void block(bool pairs, int nv, const struct attn_product *p, const uint32_t *a,
                   const uint32_t *b, float *c, const float *row_scale) {
   vf acc[ATTN_MR][2];
-  const int64_t a_row = p->a_row, a_k = p->a_k, ldb = p->ldb, ldc = p->ldc;
 #pragma GCC unroll 8
   for (int i = 0; i < ATTN_MR; i++)
-    for (int j = 0; j < nv; j++) acc[i][j] = (vf){0};
-  for (int64_t k = p->k; k > 0; k--, a += a_k, b += ldb) {
+    for (int j = 0; j < nv; j++) {
+      acc[i][j] = p->add ? vf_load(c + i * p->ldc + j * MOE_VW) : (vf){0};
+      if (row_scale) acc[i][j] *= vf_set(row_scale[i]);
+    }
+  for (int64_t k = p->k; k > 0; k--, a += p->a_k, b += p->ldb) {
     vf b0 = vf_load((const float *)b), b1 = nv > 1 ? vf_load((const float *)b + MOE_VW) : b0;
 #pragma GCC unroll 8
     for (int i = 0; i < ATTN_MR; i++) {
-      acc[i][0] = multiply_add(pairs, acc[i][0], a[i * a_row], b0);
-      if (nv > 1) acc[i][1] = multiply_add(pairs, acc[i][1], a[i * a_row], b1);
+      acc[i][0] = multiply_add(pairs, acc[i][0], a[i * p->a_row], b0);
+      if (nv > 1) acc[i][1] = multiply_add(pairs, acc[i][1], a[i * p->a_row], b1);
     }
   }
 #pragma GCC unroll 8
-  for (int i = 0; i < ATTN_MR; i++) {
-    float *row = c + i * ldc;
-    vf scale = vf_set(row_scale ? row_scale[i] : 1.0f);
-    for (int j = 0; j < nv; j++) {
-      vf x = acc[i][j];
-      if (p->add) x = vf_load(row + j * MOE_VW) * scale + x;
-      vf_store(row + j * MOE_VW, x);
-    }
-  }
+  for (int i = 0; i < ATTN_MR; i++)
+    for (int j = 0; j < nv; j++) vf_store(c + i * p->ldc + j * MOE_VW, acc[i][j]);
 }
 
-INLINE void blocks(bool pairs, const struct attn_product *p) {
-  for (int64_t j = 0; j < p->nv; j += 2) {
-    const uint32_t *b = p->b + j * MOE_VW;
-    for (int64_t i = 0; i < p->m; i += ATTN_MR) {
-      const uint32_t *a = p->a + i * p->a_row;
-      float *c = p->c + i * p->ldc + j * MOE_VW;
-      const float *row_scale = p->row_scale ? p->row_scale + i : NULL;
-      if (j + 1 < p->nv)
-        block(pairs, 2, p, a, b, c, row_scale);
+INLINE void blocks(bool pairs, const struct attn_product *from) {
+  struct attn_product p = *from; /* so that no store to C can change it */
+  for (int64_t j = 0; j < p.nv; j += 2) {
+    const uint32_t *b = p.b + j * MOE_VW;
+    for (int64_t i = 0; i < p.m; i += ATTN_MR) {
+      const uint32_t *a = p.a + i * p.a_row;
+      float *c = p.c + i * p.ldc + j * MOE_VW;
+      const float *row_scale = p.row_scale ? p.row_scale + i : NULL;
+      if (j + 1 < p.nv)
+        block(pairs, 2, &p, a, b, c, row_scale);
       else
-        block(pairs, 1, p, a, b, c, row_scale);
+        block(pairs, 1, &p, a, b, c, row_scale);
     }
   }
 }
@@ -68,25 +64,35 @@ void MOE_FN(attn_product)(const struct attn_product *p) {
   blocks(false, p);
 }
 
-void MOE_FN(attn_pack_rows)(bool pairs, uint32_t *dst, int64_t ld, const struct attn_source *src) {
-  const struct moe_mat *mat = src->mat;
+INLINE void pack_floats(float *dst, int64_t ld, const struct attn_source *src, moe_dtype dtype) {
   for (int64_t r = 0; r < src->n; r++, dst += ld) {
-    const char *row = mat_row(mat, src->row + r);
-    if (pairs) {
-      memcpy(dst, row + src->col * 2, (size_t)src->cols * 2);
-      memset((char *)dst + src->cols * 2, 0, (size_t)(ld * 4 - src->cols * 2));
-      continue;
-    }
+    const void *row = mat_row(src->mat, src->row + r);
     int64_t d = 0;
     for (; d + MOE_VW <= src->cols; d += MOE_VW)
-      vf_store((float *)dst + d, vx_load(row, mat->dtype, src->col + d));
+      vf_store(dst + d, vx_load(row, dtype, src->col + d));
     if (d < src->cols) {
-      vf_store((float *)dst + d, vx_load_n(row, mat->dtype, src->col + d, src->cols - d));
+      vf_store(dst + d, vx_load_n(row, dtype, src->col + d, src->cols - d));
       d += MOE_VW;
     }
-    memset(dst + d, 0, (size_t)(ld - d) * 4);
+    for (; d < ld; d += MOE_VW) vf_store(dst + d, (vf){0});
   }
-  memset(dst, 0, (size_t)((src->n_pad - src->n) * ld) * 4);
+}
+
+/* ld is a multiple of 16. */
+void MOE_FN(attn_pack_rows)(bool pairs, uint32_t *dst, int64_t ld, const struct attn_source *src) {
+  if (pairs) {
+    size_t bytes = (size_t)src->cols * 2;
+    for (int64_t r = 0; r < src->n; r++) {
+      char *to = (char *)(dst + r * ld);
+      memcpy(to, (char *)mat_row(src->mat, src->row + r) + src->col * 2, bytes);
+      memset(to + bytes, 0, (size_t)ld * 4 - bytes);
+    }
+  } else if (src->mat->dtype == MOE_F32) {
+    pack_floats((float *)dst, ld, src, MOE_F32);
+  } else {
+    pack_floats((float *)dst, ld, src, MOE_BF16);
+  }
+  memset(dst + src->n * ld, 0, (size_t)((src->n_pad - src->n) * ld) * 4);
 }
 
 void MOE_FN(attn_pack_interleave)(uint32_t *dst, int64_t ld, const struct attn_source *src) {
