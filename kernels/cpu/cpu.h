@@ -13,10 +13,12 @@ struct moe_stream {
   struct moe_pool *pool;
   int32_t threads;
   size_t workspace_bytes; /* of one thread */
-  bool dot_bf16;          /* vdpbf16ps beats widening to fp32: true on AMD, where it does twice the
-                             work of an FMA; Intel's cores give it half of an FMA's */
+  bool dot_bf16;          /* moe_cpu_dot_bf16_pays(); tests set it */
   char *workspace;        /* threads * workspace_bytes, 64-byte aligned */
 };
+
+/* vdpbf16ps beats widening to fp32: on AMD it does twice the work of an FMA, on Intel half of it. */
+bool moe_cpu_dot_bf16_pays(void);
 
 /* Workspace of one thread: the kernels' packing buffers, sized at compile time against this. */
 enum { MOE_CPU_WORKSPACE = 4 << 20 };

@@ -8,7 +8,7 @@
 void *moe_cpu_mem_alloc(moe_ctx *ctx, size_t bytes) { return moe_map(ctx, bytes); }
 void moe_cpu_mem_release(moe_ctx *ctx, void *p, size_t bytes) { moe_unmap(ctx, p, bytes); }
 
-static bool dot_bf16_pays(void) {
+bool moe_cpu_dot_bf16_pays(void) {
 #if defined(__x86_64__)
   __builtin_cpu_init();
   return __builtin_cpu_supports("avx512bf16") && !__builtin_cpu_is("intel");
@@ -25,7 +25,7 @@ moe_status moe_cpu_stream_create(moe_ctx *ctx, struct moe_stream **out) {
                            .pool = ctx->pool,
                            .threads = moe_pool_threads(ctx->pool),
                            .workspace_bytes = MOE_CPU_WORKSPACE,
-                           .dot_bf16 = dot_bf16_pays()};
+                           .dot_bf16 = moe_cpu_dot_bf16_pays()};
   s->workspace = moe_map(ctx, (size_t)s->threads * s->workspace_bytes);
   if (s->workspace == NULL) {
     moe_release(ctx, s);
