@@ -78,7 +78,7 @@ static inline vf mask_scores(float *s, struct attn_span span, const int32_t *lo,
     for (int64_t r = span.begin; r < span.end; r++) {
       vf x = vf_load(s + r * ATTN_TQ) * scale;
       vf_store(s + r * ATTN_TQ, x);
-      max = vf_max(max, x);
+      max = attn_max(max, x);
     }
     return max;
   }
@@ -88,7 +88,7 @@ static inline vf mask_scores(float *s, struct attn_span span, const int32_t *lo,
     vf x = vf_load(s + r * ATTN_TQ) * scale;
     x = (vf)(((vi)x & seen) | (none & ~seen));
     vf_store(s + r * ATTN_TQ, x);
-    max = vf_max(max, x);
+    max = attn_max(max, x);
   }
   return max;
 }

@@ -117,8 +117,11 @@ static inline vf attn_exp(vf v) {
   p = _mm512_fmadd_ps(_mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f)), r, _mm512_set1_ps(1.0f));
   return (vf)_mm512_maskz_scalef_ps(keep, p, n);
 }
+/* As vf_max, in one instruction. */
+static inline vf attn_max(vf a, vf b) { return (vf)_mm512_max_ps((__m512)a, (__m512)b); }
 #else
 static inline vf attn_exp(vf v) { return vf_exp(v); }
+static inline vf attn_max(vf a, vf b) { return vf_max(a, b); }
 #endif
 
 /* Two rows of floats as one vector of bf16 pairs: lo in the low halves. */
