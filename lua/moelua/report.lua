@@ -139,4 +139,10 @@ function report.fail(text)
   report.say(report.paint("stderr", "red", text))
 end
 
+-- For moe.context{log = report.log}: what the library warns of.
+function report.log(level, text)
+  if level == "error" then report.fail(text)
+  elseif level == "warn" then report.warn(text) end
+end
+
 return report

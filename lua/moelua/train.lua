@@ -130,11 +130,6 @@ local function open_metrics(run)
   if log.tensorboard then run.events = need(tensorboard.open(run.dir)) end
 end
 
-local function on_log(level, text)
-  if level == "error" then report.fail(text)
-  elseif level == "warn" then report.warn(text) end
-end
-
 local function describe(run)
   local config, recipe = run.config, run.recipe
   report.say(("%s: %d steps of %d x %d tokens, %s, %s, %d threads"):format(
@@ -147,7 +142,7 @@ local function set_up(run)
   run.config, run.anchor = require("moelua.recipe").train_config(recipe)
   local compute = recipe.compute or {}
   run.context = need(require("moelua").context { threads = compute.threads,
-    isa = compute.isa, log = on_log })
+    isa = compute.isa, log = report.log })
   local ok, message = run.context:check_config(run.config, 1)
   if not ok then stop(message, USAGE) end
   run.steps = recipe.schedule.steps

@@ -91,6 +91,32 @@ describe("context", function()
   end)
 end)
 
+describe("the log", function()
+  it("calls back, also from code that ran often", function()
+    local folder, lines = support.folder(), {}
+    local prefix = folder .. "/t"
+    local context = moe.context { threads = 1, log = function(level, text)
+      lines[#lines + 1] = level .. " " .. text
+      error("an error in the log function goes no further")
+    end }
+    local writer = assert(context:token_writer(prefix, 300))
+    assert(writer:add { 1, 2, 3 })
+    assert(writer:finish())
+    local file = io.open(prefix .. ".bin", "ab")
+    file:write("tail")
+    file:close()
+    for i = 1, 300 do
+      local tokens = assert(context:tokens(prefix))
+      assert.equal(i, #lines)
+      assert.same({ 1, 2, 3 }, tokens:read(0))
+      tokens:close()
+    end
+    assert.is_truthy(lines[300]:match("^warn .*t%.bin has 10 bytes"), lines[1])
+    context:close()
+    support.remove(folder)
+  end)
+end)
+
 describe("makers", function()
   it("raise at the caller's line", function()
     local context = moe.context { threads = 1 }

@@ -180,7 +180,8 @@ function data.main(arguments)
   message = message or check_usage(action, options)
   if message then return cli.usage_error(message, "data") end
   local context
-  context, message = require("moelua").context { threads = 1 }
+  context, message = require("moelua").context { threads = 1,
+    log = report.log }
   if not context then return failed(message) end
   local status = actions[action](context, options)
   context:close()
