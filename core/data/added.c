@@ -101,28 +101,43 @@ static void strip(const struct moe_added *item, const char *text, size_t bytes, 
     part->end += n;
 }
 
-struct moe_added_part moe_added_next(const struct moe_added_set *set, const char *text,
-                                     size_t bytes, size_t from, struct moe_added_part *next) {
-  if (next->id >= 0) {
-    struct moe_added_part part = *next;
-    next->id = -1;
-    return part;
-  }
-  for (size_t at = from; set->n > 0 && at < bytes;) {
-    unsigned char c = (unsigned char)text[at];
-    const struct moe_added *item =
-        set->begin[c] == set->begin[c + 1] ? NULL : longest(set, text + at, bytes - at);
+struct moe_added_walk moe_added_start(const struct moe_added_set *set, const char *text,
+                                      size_t bytes) {
+  return (struct moe_added_walk){set, text, bytes, 0, 0, {0, 0, -1}};
+}
+
+/* The next match, with the white space it takes; false when there is none. */
+static bool next_match(struct moe_added_walk *w, struct moe_added_part *out) {
+  const struct moe_added_set *set = w->set;
+  while (set->n > 0 && w->scan < w->bytes) {
+    unsigned char c = (unsigned char)w->text[w->scan];
+    const struct moe_added *item = set->begin[c] == set->begin[c + 1]
+                                       ? NULL
+                                       : longest(set, w->text + w->scan, w->bytes - w->scan);
     if (item == NULL) {
-      at++;
+      w->scan++;
       continue;
     }
-    struct moe_added_part part = {at, at + item->n, item->id};
-    at = part.end;
-    if (item->single_word && !stands_alone(text, bytes, part.start, part.end)) continue;
-    strip(item, text, bytes, from, &part);
-    if (part.start == from) return part;
-    *next = part;
-    return (struct moe_added_part){from, part.start, -1};
+    *out = (struct moe_added_part){w->scan, w->scan + item->n, item->id};
+    w->scan = out->end;
+    if (item->single_word && !stands_alone(w->text, w->bytes, out->start, out->end)) continue;
+    strip(item, w->text, w->bytes, w->from, out);
+    return true;
   }
-  return (struct moe_added_part){from, bytes, -1};
+  return false;
+}
+
+bool moe_added_next(struct moe_added_walk *w, struct moe_added_part *out) {
+  if (w->next.id >= 0) {
+    *out = w->next;
+    w->next.id = -1;
+  } else if (!next_match(w, out)) {
+    *out = (struct moe_added_part){w->from, w->bytes, -1};
+    w->scan = w->bytes;
+  } else if (out->start > w->from) {
+    w->next = *out;
+    *out = (struct moe_added_part){w->from, w->next.start, -1};
+  }
+  w->from = out->end;
+  return out->id >= 0 || out->start < out->end;
 }

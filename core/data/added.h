@@ -32,10 +32,21 @@ void moe_added_destroy(struct moe_added_set *set);
 moe_status moe_added_add(struct moe_added_set *set, const struct moe_added *item);
 /* Sorts; of equal texts the first stays. Call once, after the last moe_added_add. */
 void moe_added_finish(struct moe_added_set *set);
-/* The next part of valid text from `from` < bytes on: leftmost longest match, as text followed by
- * the token. A found token that came with text before it is kept in *next (id >= 0) for the caller
- * to take instead of searching again; set next->id = -1 at the start. */
-struct moe_added_part moe_added_next(const struct moe_added_set *set, const char *text,
-                                     size_t bytes, size_t from, struct moe_added_part *next);
+/* A walk over the parts of valid text: leftmost longest matches. As in Hugging Face's library,
+ * white space that rstrip took in is still searched, so a token made of spaces can follow a token
+ * that already took them. */
+struct moe_added_walk {
+  const struct moe_added_set *set;
+  const char *text;
+  size_t bytes;
+  size_t from;                /* end of the last part */
+  size_t scan;                /* where the search goes on; <= from */
+  struct moe_added_part next; /* found, but text comes before it; id < 0: none */
+};
+
+struct moe_added_walk moe_added_start(const struct moe_added_set *set, const char *text,
+                                      size_t bytes);
+/* false at the end. */
+bool moe_added_next(struct moe_added_walk *walk, struct moe_added_part *out);
 
 #endif

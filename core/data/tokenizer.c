@@ -86,12 +86,11 @@ static moe_status encode_plain(struct moe_tokenizer *t, const char *text, size_t
 /* Level 0 looks for the added tokens of raw text, then normalises; level 1 for the others. */
 static moe_status encode_parts(struct moe_tokenizer *t, int level, const char *text, size_t bytes,
                                bool first) {
-  struct moe_added_part next = {0, 0, -1};
-  for (size_t at = 0; at < bytes;) {
-    struct moe_added_part part = moe_added_next(&t->added[level], text, bytes, at, &next);
+  struct moe_added_walk walk = moe_added_start(&t->added[level], text, bytes);
+  struct moe_added_part part;
+  while (moe_added_next(&walk, &part)) {
     const char *s = text + part.start;
     size_t n = part.end - part.start;
-    at = part.end;
     if (part.id >= 0) {
       MOE_TRY(moe_ids_append(&t->ids, &part.id, 1));
     } else if (level == 0) {

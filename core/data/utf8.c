@@ -132,6 +132,6 @@ bool moe_utf8_word(int32_t cp) {
     case UTF8PROC_CATEGORY_PC:
       return true;
     default:
-      return circled_letter(cp);
+      return cp == 0x200C || cp == 0x200D || circled_letter(cp);
   }
 }

@@ -29,7 +29,8 @@ void moe_utf8_replace(struct moe_text *out, const char *s, size_t n, const char 
 
 /* Unicode White_Space. */
 bool moe_utf8_space(int32_t cp);
-/* What regexes call a word character: alphabetic, marks, decimal digits, connectors. */
+/* What Rust's regexes call a word character: alphabetic, marks, decimal digits, connectors and
+ * joiners. */
 bool moe_utf8_word(int32_t cp);
 
 #endif

@@ -5,7 +5,8 @@
 Each NAME.json is a tokenizer.json; NAME.cases.json is a list of
     {"text": str, "ids": [...], "special": [...], "decoded": str, "skipped": str}
 ids: encode(add_special_tokens=False); special: with them, where it differs; decoded, skipped:
-decode(special) with special tokens kept and left out, where they differ from text and decoded. The training text is corpus.txt; nothing here is random.
+decode(special) with special tokens kept and left out, where they differ from text and decoded. The training text is corpus.txt. The trainer breaks ties
+as its hash tables fall, so another run may give other tokenizers, of the same kind.
 """
 
 import json
@@ -167,7 +168,7 @@ def gpt2():
             AddedToken("    ", normalized=True),
         ]
     )
-    write("gpt2", tok)
+    write("gpt2", tok, ["a <|im_end|>           b", "<|im_end|>     <|im_end|>    ", "x    <|im_start|>    ", "MASK\u200d \u24b6MASK MASK\u2460"])
     # The older spelling of merges.
     edit("gpt2", lambda d: d["model"].update(merges=[" ".join(m) for m in d["model"]["merges"]]))
 
