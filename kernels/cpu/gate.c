@@ -36,17 +36,20 @@ void MOE_FN(gate)(struct moe_stream *s, const struct moe_gate_args *a) {
 /* ds = sig * dy; returns sum(dy * s). */
 MOE_INLINE float back_row(int64_t n, float sig, const void *dy, const void *in, void *ds,
                           moe_dtype dtype) {
+  enum { STEP = 2 * MOE_VW };
   vf k = vf_set(sig), acc[2] = {{0}, {0}};
   int64_t i = 0;
-  for (int j = 0; i + MOE_VW <= n; i += MOE_VW, j ^= 1) {
-    vf d = vx_load(dy, dtype, i);
-    acc[j] += d * vx_load(in, dtype, i);
-    vx_store(ds, dtype, i, k * d);
-  }
-  if (i < n) {
-    vf d = vx_load_n(dy, dtype, i, n - i);
-    acc[0] += d * vx_load_n(in, dtype, i, n - i);
-    vx_store_n(ds, dtype, i, k * d, n - i);
+  for (; i + STEP <= n; i += STEP)
+    for (int j = 0; j < 2; j++) {
+      vf d = vx_load(dy, dtype, i + j * MOE_VW);
+      acc[j] += d * vx_load(in, dtype, i + j * MOE_VW);
+      vx_store(ds, dtype, i + j * MOE_VW, k * d);
+    }
+  for (; i < n; i += MOE_VW) {
+    int64_t m = moe_min64(MOE_VW, n - i);
+    vf d = vx_load_n(dy, dtype, i, m);
+    acc[0] += d * vx_load_n(in, dtype, i, m);
+    vx_store_n(ds, dtype, i, k * d, m);
   }
   return vf_sum(acc[0] + acc[1]);
 }

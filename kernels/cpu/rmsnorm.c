@@ -11,22 +11,32 @@ struct part {
   moe_dtype dtype;
 };
 
-/* Sum of squares of v = x (+ res, rounded to the dtype and kept in sum). */
+/* v = x (+ res, rounded to the dtype and kept in sum) of m <= MOE_VW elements at i. */
+MOE_INLINE vf input(struct part p, const void *x, const void *res, void *sum, int64_t i, int64_t m) {
+  vf v = vx_load_or(x, p.dtype, i, m, 0);
+  if (res == NULL) return v;
+  v += vx_load_or(res, p.dtype, i, m, 0);
+  if (p.dtype == MOE_BF16) v = vf_from_bf16(vf_to_bf16(v));
+  if (m >= MOE_VW)
+    vx_store(sum, p.dtype, i, v);
+  else
+    vx_store_n(sum, p.dtype, i, v, m);
+  return v;
+}
+
+/* Sum of the squares of the inputs. */
 MOE_INLINE float square_sum(struct part p, const void *x, const void *res, void *sum) {
+  enum { STEP = 4 * MOE_VW };
   vf acc[4] = {{0}, {0}, {0}, {0}};
   int64_t i = 0;
-  for (int j = 0; i < p.n; i += MOE_VW, j = (j + 1) & 3) {
-    int64_t n = moe_min64(MOE_VW, p.n - i);
-    vf v = n == MOE_VW ? vx_load(x, p.dtype, i) : vx_load_n(x, p.dtype, i, n);
-    if (res) {
-      v += n == MOE_VW ? vx_load(res, p.dtype, i) : vx_load_n(res, p.dtype, i, n);
-      if (p.dtype == MOE_BF16) v = vf_from_bf16(vf_to_bf16(v));
-      if (n == MOE_VW)
-        vx_store(sum, p.dtype, i, v);
-      else
-        vx_store_n(sum, p.dtype, i, v, n);
+  for (; i + STEP <= p.n; i += STEP)
+    for (int j = 0; j < 4; j++) {
+      vf v = input(p, x, res, sum, i + j * MOE_VW, MOE_VW);
+      acc[j] += v * v;
     }
-    acc[j] += v * v;
+  for (; i < p.n; i += MOE_VW) {
+    vf v = input(p, x, res, sum, i, p.n - i);
+    acc[0] += v * v;
   }
   return vf_sum((acc[0] + acc[1]) + (acc[2] + acc[3]));
 }
@@ -82,12 +92,17 @@ struct back {
 
 /* sum(dy * w * x) */
 MOE_INLINE float dot(int64_t n, const void *dy, const void *x, const float *w, moe_dtype dtype) {
+  enum { STEP = 4 * MOE_VW };
   vf acc[4] = {{0}, {0}, {0}, {0}};
   int64_t i = 0;
-  for (int j = 0; i + MOE_VW <= n; i += MOE_VW, j = (j + 1) & 3)
-    acc[j] += vx_load(dy, dtype, i) * vx_load(x, dtype, i) * vf_load(w + i);
-  if (i < n)
-    acc[0] += vx_load_n(dy, dtype, i, n - i) * vx_load_n(x, dtype, i, n - i) * vf_load_n(w + i, n - i);
+  for (; i + STEP <= n; i += STEP)
+    for (int j = 0; j < 4; j++) {
+      int64_t c = i + j * MOE_VW;
+      acc[j] += vx_load(dy, dtype, c) * vx_load(x, dtype, c) * vf_load(w + c);
+    }
+  for (; i < n; i += MOE_VW)
+    acc[0] += vx_load_or(dy, dtype, i, n - i, 0) * vx_load_or(x, dtype, i, n - i, 0) *
+              vx_load_or(w, MOE_F32, i, n - i, 0);
   return vf_sum((acc[0] + acc[1]) + (acc[2] + acc[3]));
 }
 

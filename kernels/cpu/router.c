@@ -59,7 +59,10 @@ static float score_row(const struct moe_router_args *a, int64_t t) {
   float *s = a->scores + t * n, max = -INFINITY, sum = 0;
   bool softmax = a->score == MOE_SCORE_SOFTMAX;
   if (softmax || a->lse) {
-    for (int64_t e = 0; e < n; e++) max = x[e] > max ? x[e] : max;
+    vf m = vf_set(max);
+    for (int64_t e = 0; e < n; e += MOE_VW) /* a NaN is passed over here */
+      m = vf_max(vx_load_or(x, MOE_F32, e, n - e, max), m);
+    max = vf_hmax(m);
     sum = map_row(x, s, n, max, false);
     if (a->lse) a->lse[t] = max + logf(sum);
   }

@@ -2,21 +2,25 @@
  * rescaled when a chunk has a larger maximum. */
 #include "kernels/cpu/ops.h"
 
-enum { CHUNK = 2048 };
+enum { CHUNK = 2048, STEP = 4 * MOE_VW };
 
 MOE_INLINE float chunk_max(const void *x, int64_t first, int64_t last, float max, moe_dtype dtype) {
-  vf m = vf_set(max);
-  for (int64_t i = first; i < last; i += MOE_VW)
-    m = vf_max(vx_load_or(x, dtype, i, last - i, max), m); /* a NaN is passed over here */
-  return vf_hmax(m);
+  vf m[4] = {vf_set(max), vf_set(max), vf_set(max), vf_set(max)};
+  int64_t i = first;
+  for (; i + STEP <= last; i += STEP) /* a NaN is passed over here */
+    for (int j = 0; j < 4; j++) m[j] = vf_max(vx_load(x, dtype, i + j * MOE_VW), m[j]);
+  for (; i < last; i += MOE_VW) m[0] = vf_max(vx_load_or(x, dtype, i, last - i, max), m[0]);
+  return vf_hmax(vf_max(vf_max(m[0], m[1]), vf_max(m[2], m[3])));
 }
 
 MOE_INLINE float chunk_sum(const void *x, int64_t first, int64_t last, float max, moe_dtype dtype) {
-  vf acc[2] = {{0}, {0}}, shift = vf_set(max);
+  vf acc[4] = {{0}, {0}, {0}, {0}}, shift = vf_set(max);
   int64_t i = first;
-  for (int j = 0; i < last; i += MOE_VW, j ^= 1)
-    acc[j] += vf_exp(vx_load_or(x, dtype, i, last - i, -INFINITY) - shift);
-  return vf_sum(acc[0] + acc[1]);
+  for (; i + STEP <= last; i += STEP)
+    for (int j = 0; j < 4; j++) acc[j] += vf_exp(vx_load(x, dtype, i + j * MOE_VW) - shift);
+  for (; i < last; i += MOE_VW)
+    acc[0] += vf_exp(vx_load_or(x, dtype, i, last - i, -INFINITY) - shift);
+  return vf_sum((acc[0] + acc[1]) + (acc[2] + acc[3]));
 }
 
 MOE_INLINE void row_stats(const void *x, int64_t n, float *max, float *sum, moe_dtype dtype) {

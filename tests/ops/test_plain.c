@@ -31,14 +31,15 @@ static void element_wise(struct ops *o, const void *arg) {
   }
 }
 
-/* Rounding to bf16: ties to even, infinities, NaN. */
+/* Rounding to bf16: ties to even, infinities, NaN, the smallest normal numbers (denormals may become
+ * 0). */
 static void rounding(struct ops *o, const void *arg) {
   (void)arg;
   static const uint32_t in[] = {0x3f808000, 0x3f818000, 0x3f808001, 0x7f800000, 0xff800000,
                                 0x7f800001, 0x7fffffff, 0xffffffff, 0x7f7fffff, 0x00000000,
-                                0x80000000, 0x00008000, 0x00018000};
+                                0x80000000, 0x00808000, 0x00818000};
   static const uint16_t out[] = {0x3f80, 0x3f82, 0x3f81, 0x7f80, 0xff80, 0x7fc0, 0x7fff,
-                                 0xffff, 0x7f80, 0x0000, 0x8000, 0x0000, 0x0002};
+                                 0xffff, 0x7f80, 0x0000, 0x8000, 0x0080, 0x0082};
   enum { N = MOE_COUNTOF(in) };
   struct moe_mat a = ops_mat(o, MOE_F32, 1, 3 * N, 0), b = ops_mat(o, MOE_BF16, 1, 3 * N, 0);
   for (int i = 0; i < 3 * N; i++) memcpy((float *)a.p + i, &in[i % N], 4);
