@@ -123,7 +123,9 @@ static void test_files(void **state) {
 
 static void test_jsonl(void **state) {
   (void)state;
-  const char *text = "{\"text\":\"a\\nb\",\"id\":1}\n\n  \r\n{\"text\":\"\"}\n{\"id\":2,\"text\":\"\\u4f60\"}";
+  const char *text =
+      "{\"text\":\"a\\nb\",\"id\":1}\n\n  \r\n"
+      "{\"text\":\"\"}\n{\"id\":2,\"text\":\"\\u4f60\"}";
   write_in(0, text, strlen(text));
   moe_prepare_config c = config_for(MOE_PREPARE_JSONL, 1);
   moe_prepare_report r = prepare(&c);

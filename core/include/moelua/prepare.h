@@ -23,7 +23,7 @@ typedef struct moe_prepare_report {
   int64_t repaired;        /* documents that were not valid UTF-8 */
 } moe_prepare_report;
 
-/* Called after every few MB and at the end of each file; not 0: stop. report is valid for the call. */
+/* Called after every few MB and at the end of each file; not 0: stop. report lives for the call. */
 typedef int32_t (*moe_prepare_fn)(void *user, const moe_prepare_report *report);
 
 typedef struct moe_prepare_config {
@@ -33,9 +33,9 @@ typedef struct moe_prepare_config {
   const char *tokenizer;      /* as moe_tokenizer_open takes it */
   const char *output;         /* prefix: output.bin and output.idx are written */
   int32_t format;             /* moe_prepare_format */
-  const char *separator;      /* LINES: a line's whole text without its line end; "": a blank line */
+  const char *separator;      /* LINES: a line without its line end; "": a blank line */
   const char *json_key;       /* JSONL */
-  int32_t append_eod;         /* 1: each document ends with the tokenizer's end of document, if any */
+  int32_t append_eod;         /* 1: documents end with the tokenizer's end of document */
   moe_prepare_fn progress;    /* NULL: none */
   void *progress_user;
 } moe_prepare_config;

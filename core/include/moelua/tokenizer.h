@@ -27,8 +27,8 @@ MOE_API int32_t moe_tokenizer_eod(const moe_tokenizer *tokenizer);
 MOE_API moe_status moe_tokenizer_encode(moe_tokenizer *tokenizer, const char *text, size_t bytes,
                                         int32_t add_special, const int32_t **ids, int64_t *count);
 /* Decodes; *text is NUL-terminated, owned by the tokenizer, valid until its next call. Ids outside
- * the vocabulary and unused ids are MOE_INVALID. Bytes that are not UTF-8 become U+FFFD, except with
- * "bytes". skip_special: leave special tokens out. */
+ * the vocabulary and unused ids are MOE_INVALID. Bytes that are not UTF-8 become U+FFFD, except
+ * with "bytes". skip_special: leave special tokens out. */
 MOE_API moe_status moe_tokenizer_decode(moe_tokenizer *tokenizer, const int32_t *ids, int64_t count,
                                         int32_t skip_special, const char **text, size_t *bytes);
 
