@@ -1,5 +1,5 @@
 /* What is trained and how: plain structs a host fills in. Every struct begins with its size; the
- * _init functions set size and defaults. Strings and arrays are copied by whoever takes a config. */
+ * _init functions set size and defaults. Whoever takes a config copies its strings and arrays. */
 #ifndef MOELUA_CONFIG_H
 #define MOELUA_CONFIG_H
 
@@ -15,7 +15,11 @@ typedef enum moe_qk_norm { MOE_QK_NORM_NONE, MOE_QK_NORM_HEAD, MOE_QK_NORM_ALL }
 typedef enum moe_ffn_kind { MOE_FFN_DENSE, MOE_FFN_MOE } moe_ffn_kind;
 typedef enum moe_score_kind { MOE_SCORE_SOFTMAX, MOE_SCORE_SIGMOID } moe_score_kind;
 typedef enum moe_aux_scope { MOE_AUX_MICRO_BATCH, MOE_AUX_SEQUENCE, MOE_AUX_GLOBAL } moe_aux_scope;
-typedef enum moe_recompute { MOE_RECOMPUTE_NONE, MOE_RECOMPUTE_FFN, MOE_RECOMPUTE_BLOCK } moe_recompute;
+typedef enum moe_recompute {
+  MOE_RECOMPUTE_NONE,
+  MOE_RECOMPUTE_FFN,
+  MOE_RECOMPUTE_BLOCK
+} moe_recompute;
 
 /* One transformer block: x += attention(norm(x)); x += ffn(norm(x)). */
 typedef struct moe_block_config {
@@ -74,7 +78,7 @@ typedef enum moe_drop_policy { MOE_DROP_PROBS, MOE_DROP_POSITION } moe_drop_poli
 typedef struct moe_dispatch_config {
   size_t size;
   int32_t kind;           /* moe_dispatch_kind */
-  double capacity_factor; /* 0: dropless; else C = ceil(T*K/E * factor) rows per expert, at most T */
+  double capacity_factor; /* 0: dropless; else C = ceil(T*K/E * it) rows per expert, at most T */
   int32_t drop;           /* moe_drop_policy, with a capacity */
   int32_t pad;            /* 1: exactly C rows per expert (static shapes), with a capacity */
 } moe_dispatch_config;
@@ -113,7 +117,7 @@ typedef struct moe_train_config {
   moe_layout_config layout;
   moe_dispatch_config dispatch;
   moe_optimizer_config optimizer;
-  int32_t dtype;        /* MOE_F32 or MOE_BF16: compute; master weights, gradients, moments are fp32 */
+  int32_t dtype;        /* MOE_F32 or MOE_BF16: compute; weights, gradients, moments are fp32 */
   int32_t seq;          /* S */
   int32_t micro_batch;  /* sequences of one forward pass on one rank */
   int32_t global_batch; /* sequences of one optimizer step, all ranks */
