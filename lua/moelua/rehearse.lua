@@ -9,6 +9,7 @@ local models = require "moelua.models"
 local rehearse = {}
 
 local STEPS, SEQ, HIDDEN, HEAD_DIM, FFN, VOCAB = 20, 64, 64, 16, 64, 257
+local PEAK = 1e-2
 
 local function gcd(a, b)
   while b ~= 0 do a, b = b, a % b end
@@ -120,6 +121,15 @@ local function scaled(value, from, to)
   return math.floor(value * to / from)
 end
 
+-- In so few steps the rate of a large model teaches a small one nothing: the
+-- peak is raised, the curve keeps its shape.
+local function small_curve(lr, from, to)
+  local factor = math.max(1, PEAK / lr.peak)
+  lr.peak, lr.min = lr.peak * factor, lr.min * factor
+  lr.warmup = scaled(lr.warmup, from, to)
+  if lr.decay then lr.decay = math.max(1, scaled(lr.decay, from, to)) end
+end
+
 local function small_schedule(recipe, d, world)
   local schedule = recipe.schedule
   local steps = schedule.steps
@@ -129,11 +139,10 @@ local function small_schedule(recipe, d, world)
   local dp = recipe.layout.dp or math.max(1, math.floor(world / ranks))
   local full = math.max(1, math.floor(schedule.global_batch
     / (schedule.micro_batch * dp)))
+  local passes = world == 1 and 4 or math.max(2, d.pp)
   schedule.steps, schedule.micro_batch = small, micro
-  schedule.global_batch = micro * dp * math.min(full, math.max(2, d.pp))
-  local lr = recipe.optimizer.lr
-  lr.warmup = scaled(lr.warmup, steps, small)
-  if lr.decay then lr.decay = math.max(1, scaled(lr.decay, steps, small)) end
+  schedule.global_batch = micro * dp * math.min(full, passes)
+  small_curve(recipe.optimizer.lr, steps, small)
 end
 
 local function every(section, steps)
