@@ -48,5 +48,5 @@ only 'nccl\.h' '_nccl'
 only 'hdf5\.h' 'hdf5'
 only '(cblas|dnnl[a-z_.]*)\.h' '(dnnl|blas)'
 only 'cuda[a-z_]*\.h' '(cuda|\.cu$)'
-only 'jansson\.h' '(json|tokenizer|prepare)'
+only 'jansson\.h' '(json|tokenizer|prepare|safetensors|hf_config)'
 exit $bad
