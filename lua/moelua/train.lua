@@ -281,13 +281,18 @@ end
 
 -- ---- the end ----
 
+-- The command as it was typed, with other steps.
 local function next_command(run)
-  local path = run.recipe.path
-  if run.dir then
-    return ("moelua %s schedule.steps=%d"):format(path, 2 * run.steps)
+  local words = { "moelua" }
+  for _, word in ipairs(run.arguments) do
+    if not word:match("^schedule%.steps=") then
+      words[#words + 1] = word:find("[^%w_./=,+-]") and "'" ..
+        word:gsub("'", "'\\''") .. "'" or word
+    end
   end
-  return ("moelua %s checkpoint.dir=runs/NAME  (to keep what it learns)")
-    :format(path)
+  words[#words + 1] = run.dir and "schedule.steps=" .. 2 * run.steps
+    or "checkpoint.dir=runs/NAME  (to keep what it learns)"
+  return table.concat(words, " ")
 end
 
 local function closing(run)
@@ -328,9 +333,11 @@ local function close(run)
   end
 end
 
--- run(resolved recipe) -> exit status; says on stderr why it failed.
-function train.run(recipe)
-  local run = { recipe = recipe, account = summary.new() }
+-- run(resolved recipe[, arguments as typed]) -> exit status; says on stderr why
+-- it failed.
+function train.run(recipe, arguments)
+  local run = { recipe = recipe, account = summary.new(),
+    arguments = arguments or { recipe.path } }
   guard(true)
   local ok, err = xpcall(body, function(err)
     if getmetatable(err) == Stop then return err end

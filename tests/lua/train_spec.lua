@@ -97,12 +97,12 @@ describe("the training loop", function()
     package.loaded["moelua"], package.loaded["moelua.recipe"] = kept[1], kept[2]
   end)
 
-  local function run(recipe, options)
+  local function run(recipe, options, arguments)
     local world = fake_world(options or {})
     out, err = {}, {}
     rawset(io, "stdout", sink(out))
     rawset(io, "stderr", sink(err))
-    local ok, status = pcall(train.run, recipe)
+    local ok, status = pcall(train.run, recipe, arguments)
     rawset(io, "stdout", real[1])
     rawset(io, "stderr", real[2])
     assert.is_true(ok, tostring(status))
@@ -155,6 +155,13 @@ describe("the training loop", function()
     assert.is_truthy(log:find("load " .. folder:match("[^/]+$"), 1, true))
     assert.is_truthy(log:find("\nstep 4 cursor 6\nstep 5 cursor 8", 1, true))
     assert.same({ 1, 2, 3, 4, 5 }, steps())
+  end)
+
+  it("names the next command with the same changes", function()
+    local _, _, _, result = run(recipe(), {}, { "r.lua", "seed=2",
+      "schedule.steps=4", "name=a b" })
+    assert.is_truthy(result:find("moelua r.lua seed=2 'name=a b' "
+      .. "schedule.steps=8\n", 1, true), result)
   end)
 
   it("warns when the data are others than before", function()

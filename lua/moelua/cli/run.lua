@@ -52,7 +52,7 @@ function run.main(arguments)
     plan.print_errors(path, problems)
     return cli.USAGE
   end
-  return require("moelua.train").run(resolved)
+  return require("moelua.train").run(resolved, arguments)
 end
 
 return run
