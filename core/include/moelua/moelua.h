@@ -2,6 +2,7 @@
 #ifndef MOELUA_MOELUA_H
 #define MOELUA_MOELUA_H
 
+#include "moelua/checkpoint.h"
 #include "moelua/config.h"
 #include "moelua/ctx.h"
 #include "moelua/data.h"

@@ -113,10 +113,11 @@ MOE_API moe_status moe_trainer_param_write(moe_trainer *trainer, int64_t index, 
  * name), may be NULL. Collective. */
 MOE_API moe_status moe_trainer_save(moe_trainer *trainer, const char *dir, int32_t keep,
                                     const char *meta_json);
-/* path: a checkpoint folder, or a folder with `latest`. Weights, moments, state. Collective. */
+/* path: a checkpoint folder, or a folder with `latest`. Weights, moments, state, from whichever
+ * layout saved them. A checkpoint of another model: MOE_FORMAT names every tensor and changes
+ * nothing. Damaged data: MOE_FORMAT names the slices, the tensors are undefined then. Collective.
+ * Looking at a checkpoint without a trainer: checkpoint.h. */
 MOE_API moe_status moe_trainer_load(moe_trainer *trainer, const char *path);
-/* Path `dir/latest` points to; MOE_NOTFOUND when there is none. buffer gets at most bytes. */
-MOE_API moe_status moe_checkpoint_latest(moe_ctx *ctx, const char *dir, char *buffer, size_t bytes);
 
 /* ---- prediction: the same `bytes` functions the trainer allocates by ---- */
 typedef struct moe_memory_report {
