@@ -12,7 +12,8 @@ struct part {
 };
 
 /* v = x (+ res, rounded to the dtype and kept in sum) of m <= MOE_VW elements at i. */
-MOE_INLINE vf input(struct part p, const void *x, const void *res, void *sum, int64_t i, int64_t m) {
+MOE_INLINE vf input(struct part p, const void *x, const void *res, void *sum, int64_t i,
+                    int64_t m) {
   vf v = vx_load_or(x, p.dtype, i, m, 0);
   if (res == NULL) return v;
   v += vx_load_or(res, p.dtype, i, m, 0);

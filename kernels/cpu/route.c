@@ -1,5 +1,5 @@
 /* From the router's choice to an order of rows: a stable counting sort of the (token, k) pairs by
- * expert in fixed blocks of pairs; with a capacity, each expert then keeps its best or its first. */
+ * expert in fixed blocks of pairs; with a capacity, each expert then keeps its best or first. */
 #include "kernels/cpu/ops.h"
 
 enum { BLOCK = 4096, BLOCKS = 64, GRAIN = 1 << 13, DIGIT = 11, BUCKETS = 1 << DIGIT };
@@ -7,8 +7,8 @@ enum { BLOCK = 4096, BLOCKS = 64, GRAIN = 1 << 13, DIGIT = 11, BUCKETS = 1 << DI
 struct job {
   const struct moe_route_args *a;
   int64_t pairs, block;
-  int32_t *place;   /* (blocks, E): counts, then the next place of the block's pairs of the expert */
-  int32_t *start;   /* (E + 1): the experts' ranges before dropping */
+  int32_t *place; /* (blocks, E): counts, then the next place of the block's pairs of the expert */
+  int32_t *start; /* (E + 1): the experts' ranges before dropping */
 };
 
 static inline bool routed(const struct moe_route_args *a, int32_t e) {
@@ -85,7 +85,7 @@ static inline uint32_t key_of(float x) {
   return bits >> 31 ? ~bits : bits | 0x80000000u;
 }
 
-/* The keep-th largest key of n pairs, found digit by digit; *equal: how many of that key are kept. */
+/* The keep-th largest key of n pairs, found digit by digit; *equal: how many of that key stay. */
 static uint32_t threshold(const float *prob, const int32_t *pair, int64_t n, int64_t keep,
                           int64_t *equal) {
   uint32_t prefix = 0, mask = 0;

@@ -215,7 +215,8 @@ static void prepare(struct bench *b) {
   b->count = take(b, (size_t)E * 4);
   b->label = take(b, (size_t)T * 4);
   b->scratch = take(b, b->k->embed_bwd_bytes(T, V));
-  for (int64_t i = 0; i < (int64_t)T * E; i++) b->logits[i] = (float)moe_rng_normal(key, (uint64_t)i);
+  for (int64_t i = 0; i < (int64_t)T * E; i++)
+    b->logits[i] = (float)moe_rng_normal(key, (uint64_t)i);
   for (int64_t i = 0; i < T; i++) b->label[i] = (int32_t)(moe_rng_u64(key, (uint64_t)i) % V);
   for (int64_t i = 0; i < (int64_t)V * H; i++) b->w[i] = (float)((i * 7919) % 1000) * 1e-3f;
 }

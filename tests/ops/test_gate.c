@@ -8,7 +8,8 @@ struct shape {
 };
 static const struct shape shapes[] = {
     {MOE_F32, 0, 8, true, false},  {MOE_F32, 1, 1, false, false}, {MOE_F32, 7, 37, true, true},
-    {MOE_BF16, 7, 37, true, false}, {MOE_BF16, 90, 520, true, true}, {MOE_F32, 90, 520, false, true},
+    {MOE_BF16, 7, 37, true, false}, {MOE_BF16, 90, 520, true, true},
+    {MOE_F32, 90, 520, false, true},
 };
 
 struct loss {

@@ -31,8 +31,8 @@ static void element_wise(struct ops *o, const void *arg) {
   }
 }
 
-/* Rounding to bf16: ties to even, infinities, NaN, the smallest normal numbers (denormals may become
- * 0). */
+/* Rounding to bf16: ties to even, infinities, NaN, the smallest normal numbers (denormals may
+ * become 0). */
 static void rounding(struct ops *o, const void *arg) {
   (void)arg;
   static const uint32_t in[] = {0x3f808000, 0x3f818000, 0x3f808001, 0x7f800000, 0xff800000,
@@ -79,7 +79,8 @@ static void sums(struct ops *o, const void *arg) {
 
 static void test_element_wise(void **state) {
   (void)state;
-  for (size_t i = 0; i < MOE_COUNTOF(shapes); i++) ops_run("element-wise", element_wise, &shapes[i]);
+  for (size_t i = 0; i < MOE_COUNTOF(shapes); i++)
+    ops_run("element-wise", element_wise, &shapes[i]);
   ops_run("rounding", rounding, NULL);
 }
 static void test_sums(void **state) {

@@ -81,7 +81,8 @@ static void backward(struct ops *o, const struct shape *sh, struct moe_mat x, co
   o->k->rmsnorm_bwd(o->s, &a);
   /* The two sums of a row run in at least 16 lanes; the weight's in rows, of random sign. */
   ops_close(o, "dx", a.dx, want, mag, (16 + (double)n / 32) * OPS_EPS);
-  ops_close_f(o, "dw", got_dw, n, dw, dw_mag, (16 + (double)n / 32 + sqrt((double)parts)) * OPS_EPS);
+  ops_close_f(o, "dw", got_dw, n, dw, dw_mag,
+              (16 + (double)n / 32 + sqrt((double)parts)) * OPS_EPS);
   if (sh->in_place) return;
   a.dw_accumulate = true;
   o->k->rmsnorm_bwd(o->s, &a);
@@ -101,7 +102,8 @@ static void check(struct ops *o, const void *arg) {
   ops_random(o, x, 2);
   ops_random(o, res, 2);
   ops_random_f(o, w, n, 1);
-  struct moe_rmsnorm_args a = {.x = x, .y = y, .w = w, .inner = sh->inner, .eps = eps, .rstd = rstd};
+  struct moe_rmsnorm_args a = {.x = x, .y = y, .w = w, .inner = sh->inner, .eps = eps,
+                               .rstd = rstd};
   double *in = ops_copy(o, x);
   if (sh->residual) {
     a.res = res;

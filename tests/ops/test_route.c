@@ -11,15 +11,22 @@ struct setting {
 static const struct setting settings[] = {
     {0, 4, 2, 0, MOE_DROP_PROBS, false, SPREAD},      {0, 4, 2, 3, MOE_DROP_PROBS, true, SPREAD},
     {1, 4, 4, 0, MOE_DROP_PROBS, false, SPREAD},      {1, 1, 1, 1, MOE_DROP_POSITION, true, SPREAD},
-    {3000, 8, 2, 0, MOE_DROP_PROBS, false, SPREAD},   {500, 1024, 8, 0, MOE_DROP_PROBS, false, SPREAD},
-    {999, 8, 2, 200, MOE_DROP_PROBS, false, SPREAD},  {999, 8, 2, 200, MOE_DROP_POSITION, false, SPREAD},
-    {999, 8, 2, 200, MOE_DROP_PROBS, true, SPREAD},   {999, 8, 2, 200, MOE_DROP_POSITION, true, SPREAD},
-    {70, 8, 2, 70, MOE_DROP_PROBS, true, SPREAD},     {70, 8, 2, 500, MOE_DROP_PROBS, false, SPREAD},
-    {400, 8, 1, 0, MOE_DROP_PROBS, false, ONE_EXPERT}, {400, 8, 1, 7, MOE_DROP_PROBS, true, ONE_EXPERT},
+    {3000, 8, 2, 0, MOE_DROP_PROBS, false, SPREAD},
+    {500, 1024, 8, 0, MOE_DROP_PROBS, false, SPREAD},
+    {999, 8, 2, 200, MOE_DROP_PROBS, false, SPREAD},
+    {999, 8, 2, 200, MOE_DROP_POSITION, false, SPREAD},
+    {999, 8, 2, 200, MOE_DROP_PROBS, true, SPREAD},
+    {999, 8, 2, 200, MOE_DROP_POSITION, true, SPREAD},
+    {70, 8, 2, 70, MOE_DROP_PROBS, true, SPREAD},
+    {70, 8, 2, 500, MOE_DROP_PROBS, false, SPREAD},
+    {400, 8, 1, 0, MOE_DROP_PROBS, false, ONE_EXPERT},
+    {400, 8, 1, 7, MOE_DROP_PROBS, true, ONE_EXPERT},
     {400, 8, 2, 10, MOE_DROP_PROBS, false, EMPTY_EXPERTS},
     {400, 8, 2, 1, MOE_DROP_PROBS, false, TIES},      {999, 4, 2, 100, MOE_DROP_PROBS, true, TIES},
-    {300, 4, 2, 50, MOE_DROP_PROBS, false, NANS},     {300, 4, 2, 50, MOE_DROP_POSITION, false, OUTSIDE},
-    {300, 4, 2, 0, MOE_DROP_PROBS, false, OUTSIDE},   {5000, 16, 4, 900, MOE_DROP_PROBS, false, SPREAD},
+    {300, 4, 2, 50, MOE_DROP_PROBS, false, NANS},
+    {300, 4, 2, 50, MOE_DROP_POSITION, false, OUTSIDE},
+    {300, 4, 2, 0, MOE_DROP_PROBS, false, OUTSIDE},
+    {5000, 16, 4, 900, MOE_DROP_PROBS, false, SPREAD},
 };
 
 static void fill(struct ops *o, const struct setting *c, int32_t *index, float *prob) {
@@ -39,7 +46,8 @@ static void fill(struct ops *o, const struct setting *c, int32_t *index, float *
       if (c->choice == NANS && ops_below(o, 3) == 0) prob[i] = NAN;
     }
   if (c->choice == OUTSIDE)
-    for (int64_t i = 0; i < c->tokens * c->topk; i += 3) index[i] = i % 2 ? -1 : (int32_t)c->experts;
+    for (int64_t i = 0; i < c->tokens * c->topk; i += 3)
+      index[i] = i % 2 ? -1 : (int32_t)c->experts;
 }
 
 struct pair {

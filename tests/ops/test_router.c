@@ -58,7 +58,8 @@ static void fill(struct ops *o, const struct setting *c, float *logits, float *b
   static const float bad[] = {NAN, -NAN, INFINITY, -INFINITY};
   for (int64_t t = 0; t < c->tokens; t++) /* token 1: all NaN; some others: one bad value */
     for (int64_t e = 0; e < c->experts; e++)
-      if (t == 1 || (t % 2 == 0 && e == t % c->experts)) logits[t * c->experts + e] = bad[t / 2 % 4];
+      if (t == 1 || (t % 2 == 0 && e == t % c->experts))
+        logits[t * c->experts + e] = bad[t / 2 % 4];
 }
 
 /* Scores and p of one token in double, and the log-sum-exp. */

@@ -106,7 +106,8 @@ static void extremes(struct ops *o, const void *arg) {
   for (int i = 0; i < N; i++) {
     double got = ops_get(h, 0, i);
     /* 1e30 * the smallest sigmoid, 1 / 3.4e38, is the largest error below zero. */
-    if (!(fabs(got - want[i]) <= fabs(gates[i]) * 1e-37)) ops_fail(o, "silu(%g) = %g", gates[i], got);
+    if (!(fabs(got - want[i]) <= fabs(gates[i]) * 1e-37))
+      ops_fail(o, "silu(%g) = %g", gates[i], got);
   }
 }
 

@@ -11,9 +11,12 @@ struct shape {
 static const struct shape shapes[] = {
     {MOE_F32, MOE_F32, 0, 10, 0, false, PLAIN},      {MOE_F32, MOE_F32, 1, 1, 0, false, PLAIN},
     {MOE_F32, MOE_F32, 9, 37, 0, true, PLAIN},       {MOE_BF16, MOE_BF16, 9, 37, 0, true, PLAIN},
-    {MOE_F32, MOE_BF16, 9, 100, 33, false, PLAIN},   {MOE_BF16, MOE_F32, 5, 5003, 2600, false, PLAIN},
-    {MOE_F32, MOE_F32, 3, 152064, 0, true, PLAIN},   {MOE_BF16, MOE_BF16, 3, 151936, 70000, true, PLAIN},
-    {MOE_F32, MOE_F32, 6, 40, 0, false, ALL_MASKED}, {MOE_F32, MOE_F32, 6, 5000, 2500, false, LARGE},
+    {MOE_F32, MOE_BF16, 9, 100, 33, false, PLAIN},
+    {MOE_BF16, MOE_F32, 5, 5003, 2600, false, PLAIN},
+    {MOE_F32, MOE_F32, 3, 152064, 0, true, PLAIN},
+    {MOE_BF16, MOE_BF16, 3, 151936, 70000, true, PLAIN},
+    {MOE_F32, MOE_F32, 6, 40, 0, false, ALL_MASKED},
+    {MOE_F32, MOE_F32, 6, 5000, 2500, false, LARGE},
     {MOE_F32, MOE_F32, 6, 5000, 2500, true, INFINITE},
 };
 
@@ -45,7 +48,8 @@ static void fill(struct ops *o, const struct shape *sh, struct moe_mat x, int32_
     for (int64_t c = 0; c < sh->vocab; c++) {
       if (sh->corner == LARGE) ops_set(x, r, c, (r - 2) * 1e4 + 30 * ops_get(x, r, c));
       /* The first shard's first chunk is all -infinity, and half of the rest. */
-      if (sh->corner == INFINITE && c != label[r] && (c < 2100 || c % 2)) ops_set(x, r, c, -INFINITY);
+      if (sh->corner == INFINITE && c != label[r] && (c < 2100 || c % 2))
+        ops_set(x, r, c, -INFINITY);
     }
   }
 }
@@ -127,7 +131,8 @@ static void nan_row(struct ops *o, const void *arg) {
   ops_random(o, x, 1);
   ops_set(x, 0, 1234, NAN);
   label[0] = label[1] = 7;
-  struct moe_xent_args a = {.logits = x, .label = label, .max = st, .sum = st + 2, .target = st + 4};
+  struct moe_xent_args a = {.logits = x, .label = label, .max = st, .sum = st + 2,
+                            .target = st + 4};
   o->k->xent_stats(o->s, &a);
   struct moe_xent_grad_args g = {.logits = x, .dlogits = x, .label = label, .max = st,
                                  .sum = st + 2, .target = st + 4, .scale = 1, .loss = loss};
