@@ -21,7 +21,7 @@ static const struct setting settings[] = {
     {30, 60, 4, SOFT, false, 0, 0, 1, false, false, 10, SPREAD},  /* Qwen2-MoE, OLMoE */
     {20, 8, 1, SOFT, false, 0, 0, 1, false, true, 0, SPREAD},
     {700, 64, 8, SOFT, true, 1, 1, 1, false, false, 350, SPREAD},
-    {9, 1024, 64, SOFT, false, 0, 0, 1, false, true, 0, SPREAD},
+    {3, 1024, 64, SOFT, false, 0, 0, 1, false, true, 0, SPREAD},
     {20, 32, 8, SIGM, true, 8, 4, 2.5f, true, false, 10, SPREAD}, /* DeepSeek-V3 */
     {20, 12, 3, SIGM, true, 4, 2, 1.5f, true, true, 0, SPREAD},   /* groups by their best expert */
     {20, 7, 3, SIGM, false, 0, 0, 0.5f, false, true, 5, SPREAD},
