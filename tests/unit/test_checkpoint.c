@@ -1,6 +1,8 @@
 /* Saving and loading a trainer; what the run folder looks like after saves, kills and moves. */
-#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
 
+#include "base/base.h"
 #include "checkpoint_model.h"
 
 /* ---- a resumed run is the run that was not interrupted ---- */
@@ -257,6 +259,43 @@ static void test_after_a_kill(void **state) {
   moe_trainer_destroy(t);
 }
 
+/* A process that saves again and again is killed at any time: what `latest` names is whole, and
+ * never older than what it named before. */
+static void test_kills(void **state) {
+  (void)state;
+  unsigned seed = 3;
+  moe_trainer *t = trainer_new(MOE_F32);
+  double begin = moe_now();
+  save_at(t, 1, 2);
+  double one = moe_now() - begin; /* kills come within the first three saves */
+  int64_t last = 1;
+  for (int i = 0; i < 12; i++) {
+    pid_t child = fork();
+    assert_true(child >= 0);
+    for (int64_t step = last + 1; child == 0; step++) {
+      moe_trainer_state s = {.size = sizeof s, .step = step};
+      if (moe_trainer_set_state(t, &s) != MOE_OK) _exit(1);
+      if (moe_trainer_save(t, in_folder("run"), 2, NULL) != MOE_OK) _exit(2);
+    }
+    int result;
+    usleep((useconds_t)(one * 3e6 * rand_r(&seed) / RAND_MAX));
+    kill(child, SIGKILL);
+    assert_int_equal(waitpid(child, &result, 0), child);
+    assert_true(WIFSIGNALED(result));
+    moe_checkpoint *c;
+    moe_checkpoint_summary info = {.size = sizeof info};
+    OK(moe_checkpoint_open(ctx, in_folder("run"), &c));
+    OK(moe_checkpoint_verify(c));
+    OK(moe_checkpoint_info(c, &info));
+    assert_true(info.step >= last);
+    last = info.step;
+    moe_checkpoint_close(c);
+  }
+  assert_true(last > 1);
+  OK(moe_trainer_load(t, in_folder("run")));
+  moe_trainer_destroy(t);
+}
+
 /* Two saves of the same state are the same bytes. */
 static void test_files_are_reproducible(void **state) {
   (void)state;
@@ -281,6 +320,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_keep, setup, teardown),
       cmocka_unit_test_setup_teardown(test_same_step_again, setup, teardown),
       cmocka_unit_test_setup_teardown(test_after_a_kill, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_kills, setup, teardown),
       cmocka_unit_test_setup_teardown(test_files_are_reproducible, setup, teardown),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
