@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Times training steps of two small mixture-of-experts models in PyTorch, to compare with.
 
-  A   4 layers, hidden 512, 8 heads, 2 kv heads, head dim 64, vocabulary 8192, sequence 512, batch 4;
-      8 experts, top-2 renormalised, ffn 1024
+  A   4 layers, hidden 512, 8 heads, 2 kv heads, head dim 64, vocabulary 8192, sequence 512,
+      batch 4; 8 experts, top-2 renormalised, ffn 1024
   B   the same with 64 experts, top-8 not renormalised, ffn 256, and a sigmoid-gated shared expert
       of ffn 1024
 
@@ -14,14 +14,15 @@ and AdamW (fused) on a new batch of uniform random tokens.
   --dtype bf16   autocast with fp32 weights and optimizer state; bf16-pure casts those too
   --compile      plain: attention, router, expert and loss each compiled; hf: the whole model
 
-Settings. PyTorch allocates anew in every step, and first touch of memory is slow: malloc has to keep
-what it was given. It reads that from the environment before the program starts, so the program starts
-itself again with BEST_ENV, except for names that are set already. --as-installed leaves that out:
-A, plain, fp32 then ran at 666 tokens/s, with it at 1323 (torch 2.15, 2 cores, little else running).
-On cores shared with other work set OMP_WAIT_POLICY=passive as well, or two threads that spin wait for
-each other. The processor's time per step is reported too: it says when others were in the way.
-bf16 is faster than fp32 only where the processor's bf16 products are: ask both. Where there is
-avx512_bf16 and no AMX, an Intel core did 75 GFLOP/s in bf16 and 125 in fp32 (oneDNN).
+Settings. PyTorch allocates anew in every step, and first touch of memory is slow: malloc has to
+keep what it was given. It reads that from the environment before the program starts, so the
+program starts itself again with BEST_ENV, except for names that are set already. --as-installed
+leaves that out: A, plain, fp32 then ran at 666 tokens/s, with it at 1323 (one run each, torch 2.15,
+2 cores, little else running).
+On cores shared with other work set OMP_WAIT_POLICY=passive as well, or two threads that spin wait
+for each other. The processor's time per step is reported too: it says when others were in the way.
+bf16 is faster than fp32 only where the processor's bf16 products are: try both. With avx512_bf16
+and no AMX, an Intel core did 75 GFLOP/s in bf16 and 125 in fp32 (oneDNN).
 
 --compile needs a C++ compiler; its first steps compile for a minute or two.
 Example: python tests/bench/torch_step.py --model A --impl plain --dtype fp32 --threads 2 --json
@@ -262,8 +263,8 @@ def main():
         "tokens_per_s_median": tokens_per_step / statistics.median(timed),
         "tokens_per_s_best": tokens_per_step / min(timed),
         "peak_rss_mib": peak_rss_mib(), "rss_after_import_mib": imported,
-        "step_s": timed, "cpu_s": cpu_seconds[args.warmup:], "losses": losses, "torch": torch.__version__,
-        "as_installed": args.as_installed,
+        "step_s": timed, "cpu_s": cpu_seconds[args.warmup:], "losses": losses,
+        "torch": torch.__version__, "as_installed": args.as_installed,
     }
     if args.json:
         print(json.dumps(result))
