@@ -22,6 +22,8 @@ end
 -- name, one line of help, function or module name
 bench.list = {
   { "peak", "highest FLOP/s of the matrix kernels, by type", peak },
+  { "step", "training steps of models A and B, share of the peak, parts",
+    "moelua.bench_step" },
 }
 
 local function find(name)
@@ -43,6 +45,12 @@ local function print_list()
   return cli.OK
 end
 
+-- Rates and sizes by their scale; small numbers (seconds, shares) as they are.
+local function value_text(value, unit)
+  if value < 100 then return ("%.4g %s"):format(value, unit) end
+  return report.count(value, unit)
+end
+
 local function print_rows(rows, context, as_json)
   if as_json then
     local object = { { "threads", context:threads() },
@@ -53,7 +61,7 @@ local function print_rows(rows, context, as_json)
   end
   local cells = {}
   for i, row in ipairs(rows) do
-    cells[i] = { row[1], report.count(row[2], row[3]) }
+    cells[i] = { row[1], value_text(row[2], row[3]) }
   end
   io.stdout:write(report.table { header = { "measure", "value" },
     rows = cells, align = "lr" })
