@@ -80,8 +80,8 @@ struct mm_job {
 /* c (mr, cols) = or += a panel of A times a panel of B; mr in 1..MM_MR, cols in 1..MM_NR. */
 void MOE_FN(mm_kernel)(mm_unit unit, int64_t mr, int64_t units, const float *a, const float *b,
                        float *c, int64_t ldc, int64_t cols, bool add);
-/* Lines [line, line + n) at units [u, u + units) as a panel of `width` lines (MM_AS or MM_NR; n <=
- * width, zeros above n). */
+/* Lines [line, line + n) at units [u, u + units) as a panel of `width` lines (MM_AS or MM_NR; 1 <= n
+ * <= width, anything above n). */
 void MOE_FN(mm_pack)(const struct mm_side *side, mm_unit unit, int64_t width, int64_t line,
                      int64_t n, int64_t u, int64_t units, float *panel);
 /* Units of a whole packed B, and where the panel of block `block` that begins at column n lies. */

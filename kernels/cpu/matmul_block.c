@@ -16,7 +16,7 @@ static int64_t panel_row(const struct block *k, int64_t panel) {
  * a time, so that memory is read along the lines. */
 static void pack_a(const struct block *k, int64_t u, int64_t units) {
   const struct mm_job *j = k->job;
-  int64_t step = j->a.by_depth ? units : 8;
+  int64_t step = j->a.by_depth ? units : 16;
   for (int64_t at = 0; at < units; at += step)
     for (int64_t p = 0; p < k->panels; p++) {
       int64_t row = panel_row(k, p);

@@ -86,17 +86,12 @@ INLINE vf load_line(const struct mm_side *s, moe_dtype dtype, mm_unit unit, int6
 INLINE void pack_by_depth(const struct mm_side *s, moe_dtype dtype, mm_unit unit, int64_t width,
                           int64_t line, int64_t n, int64_t u0, int64_t units, float *panel) {
   for (int64_t h = 0; h < width; h += MOE_VW) {
-    int64_t lines = moe_min64(n - h, MOE_VW);
+    int64_t row[MOE_VW]; /* the last line stands for those past n: no branch, and nobody reads it */
+    for (int i = 0; i < MOE_VW; i++) row[i] = line + moe_min64(h + i, n - 1);
     for (int64_t u = 0; u < units; u += MOE_VW) {
       vf r[MOE_VW];
-      if (lines == MOE_VW) {
 #pragma GCC unroll 16
-        for (int i = 0; i < MOE_VW; i++) r[i] = load_line(s, dtype, unit, line + h + i, u0 + u);
-      } else {
-#pragma GCC unroll 16
-        for (int i = 0; i < MOE_VW; i++)
-          r[i] = i < lines ? load_line(s, dtype, unit, line + h + i, u0 + u) : (vf){0};
-      }
+      for (int i = 0; i < MOE_VW; i++) r[i] = load_line(s, dtype, unit, row[i], u0 + u);
       transpose(r);
       float *out = panel + u * width + h;
       if (units - u >= MOE_VW) {
