@@ -38,10 +38,11 @@ static struct mm_side side(struct moe_mat m, int64_t first, int64_t rows, bool b
 static struct mm_job mul_job(const struct product *p, int64_t g) {
   const struct moe_matmul_args *a = p->mul;
   const struct moe_weight *w = a->w;
+  mm_unit unit = mm_unit_of(w->dtype, p->s->dot_bf16);
   return (struct mm_job){.a = side(a->x, first_row(p, g), rows_of(p, g), true),
                          .b = mm_weight_side(w, g, p->backward),
-                         .b_packed = w->prepared ? mm_weight_panels(w, g, p->backward) : NULL,
-                         .unit = mm_unit_of(w->dtype),
+                         .b_packed = w->prepared ? mm_weight_panels(w, unit, g, p->backward) : NULL,
+                         .unit = unit,
                          .c = mat_row(&a->y, first_row(p, g)),
                          .ldc = a->y.ld,
                          .c_dtype = a->y.dtype,
@@ -53,7 +54,7 @@ static struct mm_job wgrad_job(const struct product *p, int64_t g) {
   bool bf16 = a->dy.dtype == MOE_BF16 && a->x.dtype == MOE_BF16;
   return (struct mm_job){.a = side(a->dy, first_row(p, g), rows_of(p, g), false),
                          .b = side(a->x, first_row(p, g), rows_of(p, g), false),
-                         .unit = mm_unit_of(bf16 ? MOE_BF16 : MOE_F32),
+                         .unit = mm_unit_of(bf16 ? MOE_BF16 : MOE_F32, p->s->dot_bf16),
                          .c = a->dw + g * a->dy.cols * a->x.cols,
                          .ldc = a->x.cols,
                          .c_dtype = MOE_F32,

@@ -38,8 +38,8 @@ enum { MM_BF16_DOT = 0 };
  * without the dot instruction); pairs of bf16. */
 typedef enum mm_unit { MM_UNIT_F32, MM_UNIT_ROUND, MM_UNIT_PAIR } mm_unit;
 
-static inline mm_unit mm_unit_of(moe_dtype product) {
-  return product == MOE_F32 ? MM_UNIT_F32 : MM_BF16_DOT ? MM_UNIT_PAIR : MM_UNIT_ROUND;
+static inline mm_unit mm_unit_of(moe_dtype product, bool dot) {
+  return product == MOE_F32 ? MM_UNIT_F32 : MM_BF16_DOT && dot ? MM_UNIT_PAIR : MM_UNIT_ROUND;
 }
 /* Units that k depths make. */
 static inline int64_t mm_units(mm_unit unit, int64_t k) {
@@ -102,13 +102,13 @@ static inline struct mm_side mm_weight_side(const struct moe_weight *w, int64_t 
                           .by_depth = !backward};
 }
 /* The prepared form: per group the packed B of the forward, then of the backward product. */
-static inline int64_t mm_weight_units(const struct moe_weight *w) {
-  mm_unit unit = mm_unit_of(w->dtype);
+static inline int64_t mm_weight_units(const struct moe_weight *w, mm_unit unit) {
   return mm_packed_units(unit, w->out, w->in) + mm_packed_units(unit, w->in, w->out);
 }
-static inline float *mm_weight_panels(const struct moe_weight *w, int64_t g, bool backward) {
-  int64_t forward = backward ? mm_packed_units(mm_unit_of(w->dtype), w->out, w->in) : 0;
-  return (float *)w->prepared + g * mm_weight_units(w) + forward;
+static inline float *mm_weight_panels(const struct moe_weight *w, mm_unit unit, int64_t g,
+                                      bool backward) {
+  int64_t forward = backward ? mm_packed_units(unit, w->out, w->in) : 0;
+  return (float *)w->prepared + g * mm_weight_units(w, unit) + forward;
 }
 
 /* Block rows [m0, m1) x columns [n0, n1) of C; n0 a multiple of MM_NR, m1 - m0 <= MM_MT, n1 - n0 <=

@@ -13,9 +13,16 @@ INLINE vf load_elements(const void *p, moe_dtype dtype, int64_t at, int64_t n) {
   const uint16_t *h = (const uint16_t *)p + at;
   return n >= MOE_VW ? vx_load(h, MOE_BF16, 0) : vf_from_bf16(mm_load_h(h, n));
 }
+INLINE vf to_bf16_values(vf v) {
+#if defined(__AVX512BF16__)
+  return vf_from_bf16((vh)_mm512_cvtneps_pbh((__m512)v));
+#else
+  return vf_from_bf16(vf_to_bf16(v));
+#endif
+}
 INLINE vf load_single(const void *p, moe_dtype dtype, mm_unit unit, int64_t at, int64_t n) {
   vf v = load_elements(p, dtype, at, n);
-  return unit == MM_UNIT_ROUND && dtype == MOE_F32 ? vf_from_bf16(vf_to_bf16(v)) : v;
+  return unit == MM_UNIT_ROUND && dtype == MOE_F32 ? to_bf16_values(v) : v;
 }
 
 #if defined(__AVX512BF16__)
@@ -142,11 +149,10 @@ void MOE_FN(mm_pack)(const struct mm_side *side, mm_unit unit, int64_t width, in
                      int64_t n, int64_t u, int64_t units, float *panel) {
   PANEL(MOE_F32, MM_UNIT_F32)
   PANEL(MOE_BF16, MM_UNIT_F32)
+  PANEL(MOE_F32, MM_UNIT_ROUND)
+  PANEL(MOE_BF16, MM_UNIT_ROUND)
 #if defined(__AVX512BF16__)
   PANEL(MOE_F32, MM_UNIT_PAIR)
   PANEL(MOE_BF16, MM_UNIT_PAIR)
-#else
-  PANEL(MOE_F32, MM_UNIT_ROUND)
-  PANEL(MOE_BF16, MM_UNIT_ROUND)
 #endif
 }

@@ -62,7 +62,7 @@ static void window(void *arg, int64_t task, int32_t thread) {
 }
 
 double MOE_FN(peak)(struct moe_stream *s, moe_dtype dtype, double seconds) {
-  struct peak p = {s, mm_unit_of(dtype), seconds / WINDOWS};
+  struct peak p = {s, mm_unit_of(dtype, s->dot_bf16), seconds / WINDOWS};
   double best = 0;
   for (int i = 0; i < WINDOWS; i++) {
     double start = moe_now(), flops = 0;

@@ -1,4 +1,5 @@
 /* weight_bytes, weight_prepare, matmul, matmul_bwd, matmul_wgrad, bias_grad, peak. */
+#include "kernels/cpu/cpu.h"
 #include "ops/ops.h"
 
 /* Row counts of the groups end with -1. */
@@ -66,11 +67,11 @@ static struct product make(struct ops *o, const struct shape *sh, bool backward)
   return p;
 }
 
+/* Where this processor prepares nothing, the panels still have to work: in room for the largest. */
 static void prepare(struct ops *o, struct product *p) {
-  size_t bytes = o->k->weight_bytes(&p->w);
-  if (bytes == 0) return;
-  float *room = ops_floats(o, (int64_t)(bytes / 4) + 16);
-  p->w.prepared = room;
+  int64_t n = (int64_t)o->k->weight_bytes(&p->w) / 4, in = p->w.in, out = p->w.out;
+  if (n == 0 || !o->s->dot_bf16) n = p->groups * (in * (out + 31) + out * (in + 31));
+  p->w.prepared = ops_floats(o, n);
   o->k->weight_prepare(o->s, &p->w);
 }
 
@@ -119,11 +120,11 @@ static void call(struct ops *o, const struct product *p, bool backward, struct m
   (backward ? o->k->matmul_bwd : o->k->matmul)(o->s, &a);
 }
 
-static void check(struct ops *o, const struct shape *sh, bool backward) {
-  struct product p = make(o, sh, backward);
+static void check(struct ops *o, const struct shape *sh, bool back) {
+  struct product p = make(o, sh, back);
   int64_t n = p.y.cols, k = p.x.cols;
   double *want = ops_doubles(o, p.rows * n), *mag = ops_doubles(o, p.rows * n);
-  reference(o, &p, backward, want, mag);
+  reference(o, &p, back, want, mag);
   struct moe_mat plain = ops_mat(o, sh->y, p.rows, n, 1), single = ops_mat(o, sh->y, p.rows, n, 2);
   if (sh->add)
     for (int64_t r = 0; r < p.rows; r++)
@@ -131,11 +132,11 @@ static void check(struct ops *o, const struct shape *sh, bool backward) {
         ops_set(plain, r, c, ops_get(p.y, r, c));
         ops_set(single, r, c, ops_get(p.y, r, c));
       }
-  call(o, &p, backward, plain); /* nothing prepared */
-  ops_close(o, backward ? "dx" : "y", plain, want, mag, bound(k));
+  call(o, &p, back, plain); /* nothing prepared */
+  ops_close(o, back ? "dx" : "y", plain, want, mag, bound(k));
   prepare(o, &p);
-  call(o, &p, backward, p.y);
-  ops_close(o, backward ? "prepared dx" : "prepared y", p.y, want, mag, bound(k));
+  call(o, &p, back, p.y);
+  ops_close(o, back ? "prepared dx" : "prepared y", p.y, want, mag, bound(k));
   for (int64_t g = 0; g < p.groups; g++) /* every row alone */
     for (int64_t r = p.offset[g]; r < p.offset[g + 1]; r++) {
       struct product q = p;
@@ -145,7 +146,7 @@ static void check(struct ops *o, const struct shape *sh, bool backward) {
       q.w.prepared = NULL;
       if (q.bias) q.bias += g * n;
       q.x = moe_mat_rows(p.x, r, 1);
-      call(o, &q, backward, moe_mat_rows(single, r, 1));
+      call(o, &q, back, moe_mat_rows(single, r, 1));
     }
   for (int64_t r = 0; r < p.rows; r++)
     for (int64_t c = 0; c < n; c++) {
@@ -155,12 +156,23 @@ static void check(struct ops *o, const struct shape *sh, bool backward) {
     }
 }
 
-static void forward_case(struct ops *o, const void *arg) { check(o, arg, false); }
-static void backward_case(struct ops *o, const void *arg) { check(o, arg, true); }
+/* Runs fn with the bf16 dot instruction and without. */
+static void both_ways(struct ops *o, const struct shape *sh,
+                      void (*fn)(struct ops *o, const struct shape *sh)) {
+  bool had = o->s->dot_bf16;
+  for (int dot = 0; dot < 2; dot++) {
+    o->s->dot_bf16 = dot;
+    fn(o, sh);
+  }
+  o->s->dot_bf16 = had;
+}
+static void forward(struct ops *o, const struct shape *sh) { check(o, sh, false); }
+static void backward(struct ops *o, const struct shape *sh) { check(o, sh, true); }
+static void forward_case(struct ops *o, const void *arg) { both_ways(o, arg, forward); }
+static void backward_case(struct ops *o, const void *arg) { both_ways(o, arg, backward); }
 
 /* in, out, rows of the shape; x and y are the dtypes of x and dy. */
-static void wgrad_case(struct ops *o, const void *arg) {
-  const struct shape *sh = arg;
+static void wgrad(struct ops *o, const struct shape *sh) {
   struct product p = make(o, sh, false);
   struct moe_mat dy = ops_mat(o, sh->y, p.rows, sh->out, 7);
   ops_random(o, dy, 1);
@@ -198,6 +210,8 @@ static void wgrad_case(struct ops *o, const void *arg) {
   }
   if (memcmp(dw, apart, (size_t)size * 4) != 0) ops_fail(o, "a group alone has other bits");
 }
+
+static void wgrad_case(struct ops *o, const void *arg) { both_ways(o, arg, wgrad); }
 
 /* NaN in one row of x reaches this row only, though rows share panels. */
 static void nan_stays(struct ops *o, const void *arg) {
