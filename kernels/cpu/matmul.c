@@ -21,7 +21,9 @@ enum {
   SMALLEST_COLS = 4 * MM_NR
 };
 
-static int64_t first_row(const struct product *p, int64_t g) { return p->offset ? p->offset[g] : 0; }
+static int64_t first_row(const struct product *p, int64_t g) {
+  return p->offset ? p->offset[g] : 0;
+}
 static int64_t rows_of(const struct product *p, int64_t g) {
   return p->offset ? p->offset[g + 1] - p->offset[g] : p->total;
 }

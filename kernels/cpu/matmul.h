@@ -1,11 +1,11 @@
 /* The inside of the matrix products C (m, n) = A (m, k) B (k, n): what its files share.
  *
  * Both operands are packed: A in panels of MM_MR lines, B in panels of MM_NR lines, depth-major, in
- * 32-bit units. A unit is one fp32 value, or, with the bf16 dot instruction, the pair of bf16 values
+ * 32-bit units. A unit is one fp32 value or, with the bf16 dot instruction, the pair of bf16 values
  * of depths 2u and 2u + 1. The depth is cut into blocks (mm_depth) that depend on k alone; inside a
  * block a fp32 accumulator takes the units in order, blocks are added in order. So the bits of an
- * element of C depend on its row of A and its column of B only: not on m, the grouping, the threads,
- * the cut into tasks or whether B was packed before. */
+ * element of C depend on its row of A and its column of B only: not on m, the grouping, the
+ * threads, the cut into tasks or whether B was packed before. */
 #ifndef MOE_KERNELS_CPU_MATMUL_H
 #define MOE_KERNELS_CPU_MATMUL_H
 
@@ -18,7 +18,7 @@ enum { MM_MR = 6, MM_MT = 480 };  /* 12 of 16 */
 #endif
 enum {
   MM_NR = 2 * MOE_VW,
-  MM_AS = (MM_MR + MOE_VW - 1) / MOE_VW * MOE_VW, /* units from one depth of an A panel to the next */
+  MM_AS = (MM_MR + MOE_VW - 1) / MOE_VW * MOE_VW, /* units from a depth of an A panel to the next */
   MM_KU = 256,                                    /* most units in a block of the depth */
   MM_NT = 1024,                                   /* most columns of a task's block of C */
   MM_A_UNITS = (MM_MT / MM_MR + 1) * MM_KU * MM_AS,
@@ -80,8 +80,8 @@ struct mm_job {
 /* c (mr, cols) = or += a panel of A times a panel of B; mr in 1..MM_MR, cols in 1..MM_NR. */
 void MOE_FN(mm_kernel)(mm_unit unit, int64_t mr, int64_t units, const float *a, const float *b,
                        float *c, int64_t ldc, int64_t cols, bool add);
-/* Lines [line, line + n) at units [u, u + units) as a panel of `width` lines (MM_AS or MM_NR; 1 <= n
- * <= width, anything above n). */
+/* Lines [line, line + n) at units [u, u + units) as a panel of `width` lines (MM_AS or MM_NR;
+ * 1 <= n <= width, anything above n). */
 void MOE_FN(mm_pack)(const struct mm_side *side, mm_unit unit, int64_t width, int64_t line,
                      int64_t n, int64_t u, int64_t units, float *panel);
 /* Units of a whole packed B, and where the panel of block `block` that begins at column n lies. */
