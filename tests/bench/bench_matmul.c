@@ -1,7 +1,7 @@
 /* GFLOP/s of the matrix products and their share of the peak measured in the same run; oneDNN, one
  * group after another, beside. Usage: bench_matmul [threads [isa [filter]]]; a line is measured
- * when it contains the filter. Time is processor time over threads, so that other work on the machine
- * counts little; rates are the best of ROUNDS short runs with pauses between. */
+ * when it contains the filter. Time is processor time over threads, so that other work on the
+ * machine counts little; rates are the best of ROUNDS short runs with pauses between. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
