@@ -60,8 +60,9 @@ static bool read_family(struct reader *r, enum moe_hf_family *out) {
     *out = (enum moe_hf_family)i;
     return true;
   }
-  moe_text_add(&r->errors, "%s: model_type \"%s\" is not one of mixtral qwen2_moe qwen3_moe olmoe\n",
-               r->path, type ? type : "");
+  moe_text_add(&r->errors,
+               "%s: model_type \"%s\" is not one of mixtral qwen2_moe qwen3_moe olmoe\n", r->path,
+               type ? type : "");
   return false;
 }
 
@@ -95,8 +96,8 @@ static void read_experts(struct reader *r, enum moe_hf_family family, moe_block_
   b->experts = integer(r, get(r, "num_local_experts") ? "num_local_experts" : "num_experts", -1);
   b->topk = integer(r, "num_experts_per_tok", -1);
   b->renormalise = family == MOE_HF_MIXTRAL || boolean(r, "norm_topk_prob", false);
-  b->ffn = integer(r, get(r, "moe_intermediate_size") ? "moe_intermediate_size"
-                                                      : "intermediate_size", -1);
+  b->ffn = integer(
+      r, get(r, "moe_intermediate_size") ? "moe_intermediate_size" : "intermediate_size", -1);
   if (family != MOE_HF_QWEN2_MOE) return;
   b->shared_ffn = integer(r, "shared_expert_intermediate_size", -1);
   b->shared_gate = 1;
@@ -123,8 +124,8 @@ static moe_status read_model(moe_ctx *ctx, struct reader *r, struct moe_hf_confi
   moe_block_config *blocks = moe_alloc_array(ctx, (size_t)m->n_blocks, sizeof *blocks);
   if (blocks == NULL) return MOE_MEMORY;
   m->blocks = blocks;
-  int32_t experts = integer(
-      r, get(r, "num_local_experts") ? "num_local_experts" : "num_experts", 0);
+  int32_t experts =
+      integer(r, get(r, "num_local_experts") ? "num_local_experts" : "num_experts", 0);
   for (int32_t i = 0; i < m->n_blocks && r->errors.len == 0; i++) {
     moe_block_config_init(&blocks[i]);
     read_attention(r, out->family, m->hidden, &blocks[i]);

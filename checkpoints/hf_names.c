@@ -31,7 +31,8 @@ static moe_status unknown(moe_ctx *ctx, const char *name) {
 /* Elements of a whole tensor of ours, by its name inside a block. */
 static int64_t block_elements(const moe_model_config *m, const moe_block_config *b,
                               const char *ours) {
-  int64_t h = m->hidden, q = (int64_t)b->heads * b->head_dim, kv = (int64_t)b->kv_heads * b->head_dim;
+  int64_t h = m->hidden, q = (int64_t)b->heads * b->head_dim,
+          kv = (int64_t)b->kv_heads * b->head_dim;
   if (strcmp(ours, "attn.norm") == 0 || strcmp(ours, "ffn.norm") == 0) return h;
   if (strcmp(ours, "attn.q") == 0 || strcmp(ours, "attn.o") == 0) return q * h;
   if (strcmp(ours, "attn.k") == 0 || strcmp(ours, "attn.v") == 0) return kv * h;

@@ -1,6 +1,6 @@
-/* Reads a safetensors file: u64 header length, JSON header, data. Invariant: an open file has passed
- * every check (names unique, ranges contiguous from 0 to the end of the file, sizes = shape * type),
- * so a tensor's bytes lie inside the map. Data may be unaligned. */
+/* Reads a safetensors file: u64 header length, JSON header, data. Invariant: an open file has
+ * passed every check (names unique, ranges contiguous from 0 to the end of the file, sizes = shape
+ * * type), so a tensor's bytes lie inside the map. Data may be unaligned. */
 #ifndef MOE_CHECKPOINTS_SAFETENSORS_H
 #define MOE_CHECKPOINTS_SAFETENSORS_H
 

@@ -17,7 +17,7 @@ struct moe_stream {
   char *workspace;        /* threads * workspace_bytes, 64-byte aligned */
 };
 
-/* vdpbf16ps beats widening to fp32: on AMD it does twice the work of an FMA, on Intel half of it. */
+/* vdpbf16ps beats widening to fp32: on AMD it does twice the work of an FMA, on Intel half. */
 bool moe_cpu_dot_bf16_pays(void);
 
 /* Workspace of one thread: the kernels' packing buffers, sized at compile time against this. */

@@ -8,7 +8,7 @@ local models = require "moelua.models"
 
 local rehearse = {}
 
-local STEPS, SEQ, HIDDEN, HEAD_DIM, FFN, VOCAB = 20, 64, 64, 16, 64, 257
+local STEPS, SEQ, HIDDEN, HEAD_DIM, FFN, VOCAB = 40, 64, 64, 16, 64, 257
 local PEAK = 1e-2
 
 local function gcd(a, b)

@@ -167,7 +167,8 @@ static void compare_gradient(struct model *m, const struct moe_safetensor *t, co
   int64_t elements;
   ok(m->ctx, moe_hf_name_place(m->ctx, &m->hf, hf_name, &place));
   int64_t index = param(m, place.name, &elements);
-  float *got = malloc((size_t)elements * sizeof *got), *want = read_f32(m, &m->reference, t->name, NULL);
+  float *want = read_f32(m, &m->reference, t->name, NULL);
+  float *got = malloc((size_t)elements * sizeof *got);
   assert_non_null(got);
   ok(m->ctx, moe_trainer_param_read(m->trainer, index, MOE_TENSOR_GRAD, got, elements));
   double error = 0, norm = 0;
@@ -249,7 +250,8 @@ static void test_unknown_names(void **state) {
   static const char *const wrong[] = {
       "model.layers.0.mlp.gate.bias", "model.layers.9.input_layernorm.weight", "transformer.h.0",
       "model.layers.0.block_sparse_moe.experts.8.w1.weight",
-      "model.layers.0.block_sparse_moe.experts.0.w4.weight", "model.layers.x.input_layernorm.weight",
+      "model.layers.0.block_sparse_moe.experts.0.w4.weight",
+      "model.layers.x.input_layernorm.weight",
       "model.layers.0.self_attn.q_proj.bias"};
   struct model m;
   struct moe_hf_place place;
