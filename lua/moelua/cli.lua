@@ -13,12 +13,20 @@ cli.OK, cli.FAILED, cli.USAGE, cli.NOFIT = 0, 1, 2, 3
 cli.commands = {
   { "check", "moelua.cli.check", "validate a recipe, report all its errors" },
   { "plan", "moelua.cli.plan", "memory a recipe needs, by device" },
-  { "checkpoint", "moelua.checkpoint", "look at and convert checkpoints" },
+  { "checkpoint", "moelua.cli.checkpoint", "look at and verify checkpoints" },
   { "data", "moelua.cli.data", "prepare, describe, verify token files" },
   { "bench", "moelua.bench", "measure this machine and this library" },
   { "doctor", "moelua.cli.doctor", "what is on this machine, self-tests" },
   { "help", "moelua.cli.help", "help on a topic" },
 }
+
+-- What a file that cannot be opened means, by the code of the failure: the
+-- user gave something wrong (USAGE), or the machine failed.
+local WRONG_INPUT = { invalid = true, format = true, notfound = true,
+  unsupported = true }
+function cli.open_status(code)
+  return WRONG_INPUT[code] and cli.USAGE or cli.FAILED
+end
 
 -- Prints "moelua: text" and how to get help; returns the usage status.
 function cli.usage_error(text, topic)

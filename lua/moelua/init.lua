@@ -40,6 +40,9 @@ local MAKERS = {
   loader = function(...) return require("moelua.loader").create(...) end,
   tokenizer = function(...) return require("moelua.tokenizer").open(...) end,
   trainer = function(...) return require("moelua.trainer").create(...) end,
+  checkpoint = function(...)
+    return require("moelua.checkpoint").open(...)
+  end,
   prepare = function(...) return require("moelua.prepare").run(...) end,
 }
 

@@ -76,7 +76,12 @@ Describes this machine and build and runs self-tests. Status 1 when one fails.
 ]]
 
 help.topics.checkpoint = [[
-moelua checkpoint info|verify|reshard|import|export|diff ...
+moelua checkpoint info PATH... [--tensors] [--json]   what it holds
+moelua checkpoint verify PATH... [--json]   reads everything, checks digests
+
+PATH is the folder of a checkpoint, or of a run: then its newest. Status 1 when
+a checkpoint is damaged, 2 when there is none. `reshard`, `import`, `export` and
+`diff` are not part of this version.
 ]]
 
 help.topics.lua = [[
@@ -89,6 +94,7 @@ moe.token_writer(prefix, vocab)       :add :finish
 moe.loader{sources=, seq=, ...}       :read :epoch_samples
 moe.trainer(config)                   :step :gradients :eval :logits :params
                                       :read :write :state :save :load
+moe.checkpoint(path)                  :info :tensors :read :verify
 moe.prepare{tokenizer=, out=, files=}
 moe.plan_memory(config), moe.bench_peak(dtype, seconds), moe.machine_memory()
 
