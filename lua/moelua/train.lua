@@ -3,6 +3,7 @@
 --
 -- Invariant: after any way out, the newest checkpoint and the metrics file
 -- describe whole steps, and the same command continues from there.
+local cli = require "moelua.cli"
 local json = require "moelua.json"
 local metrics = require "moelua.metrics"
 local progress = require "moelua.progress"
@@ -33,19 +34,52 @@ local function need(value, message)
   return value
 end
 
+-- The same for a file that `key` of the recipe names.
+local function need_file(key, value, message, code)
+  if value == nil then stop(key .. ": " .. message, cli.open_status(code)) end
+  return value
+end
+
 -- ---- set up ----
+
+-- Token files of at most so many ids are read whole before the run begins;
+-- in larger ones a bad id is found when its sample comes.
+local CHECKED_IDS = 2 ^ 27
+
+local function prefixes_of(sources)
+  if type(sources) == "string" then return { sources } end
+  local list = {}
+  for i, source in ipairs(sources) do
+    list[i] = type(source) == "table" and source.prefix or source
+  end
+  return list
+end
+
+local function check_ids(run, key, sources)
+  for _, prefix in ipairs(prefixes_of(sources)) do
+    local tokens = need_file(key, run.context:tokens(prefix))
+    local info = need_file(key, tokens:info())
+    if info.tokens <= CHECKED_IDS then
+      need_file(key, tokens:verify(run.vocab))
+    end
+    tokens:close()
+  end
+end
 
 local function open_loader(run, split)
   local data, recipe = run.recipe.data, run.recipe
   if data.synthetic then
     return require("moelua.synthetic").open { seq = data.seq,
-      vocab = run.trainer.vocab,
+      vocab = run.vocab,
       seed = recipe.seed + (split == "valid" and 1 or 0) }
   end
   local own_valid = split == "valid" and data.valid
-  return need(run.context:loader {
-    sources = own_valid or data.train,
-    seq = data.seq, vocab = run.trainer.vocab, seed = recipe.seed,
+  local key = own_valid and "data.valid" or "data.train"
+  local sources = own_valid or data.train
+  if split == "train" or own_valid then check_ids(run, key, sources) end
+  return need_file(key, run.context:loader {
+    sources = sources,
+    seq = data.seq, vocab = run.vocab, seed = recipe.seed,
     shuffle = split == "train",
     split = own_valid and "train" or split,
     valid_fraction = not data.valid and data.valid_fraction or 0,
@@ -56,11 +90,11 @@ end
 local function open_tokenizer(run)
   local path = run.recipe.data.tokenizer
   if not path then return end
-  run.tokenizer = need(run.context:tokenizer(path))
-  if run.tokenizer:vocab() > run.trainer.vocab then
-    stop(("the tokenizer has ids up to %d, the model's vocabulary has %d; "
-      .. "set model.vocab to at least %d"):format(run.tokenizer:vocab() - 1,
-        run.trainer.vocab, run.tokenizer:vocab()), USAGE)
+  run.tokenizer = need_file("data.tokenizer", run.context:tokenizer(path))
+  if run.tokenizer:vocab() > run.vocab then
+    stop(("data.tokenizer: %s has ids up to %d, the model's vocabulary has %d; "
+      .. "set model.vocab to at least %d"):format(path,
+        run.tokenizer:vocab() - 1, run.vocab, run.tokenizer:vocab()), USAGE)
   end
 end
 
@@ -72,7 +106,7 @@ local function open_data(run)
     or (data.valid_fraction or 0) > 0) then
     run.valid = open_loader(run, "valid")
     run.eval_sequences = math.min(run.valid:epoch_samples(),
-      (eval.batches or 8) * run.trainer.global_batch)
+      (eval.batches or 8) * run.config.global_batch)
   end
 end
 
@@ -109,7 +143,11 @@ end
 local function resume(run)
   local name, path = resume_path(run)
   if not name then return false end
-  need(run.trainer:load(path))
+  if path == run.dir then
+    need(run.trainer:load(path))
+  else
+    need_file("checkpoint.resume", run.trainer:load(path))
+  end
   local state = need(run.trainer:state())
   report.say(("continues from %s (step %d)"):format(name, state.step))
   if path == run.dir then run.saved_step = state.step end
@@ -137,6 +175,7 @@ local function describe(run)
     recipe.dtype or "f32", run.context:isa(), run.context:threads()))
 end
 
+-- Nothing is written before all that the recipe names was opened.
 local function set_up(run)
   local recipe = run.recipe
   run.config, run.anchor = require("moelua.recipe").train_config(recipe)
@@ -146,12 +185,13 @@ local function set_up(run)
   local ok, message = run.context:check_config(run.config, 1)
   if not ok then stop(message, USAGE) end
   run.steps = recipe.schedule.steps
+  run.vocab = run.config.model.vocab
   run.dir = recipe.checkpoint and recipe.checkpoint.dir
-  if run.dir then need(sys.mkdirs(run.dir)) end
-  run.trainer = need(run.context:trainer(run.config))
   open_tokenizer(run)
   open_data(run)
+  run.trainer = need(run.context:trainer(run.config))
   local resumed = resume(run)
+  if run.dir then need(sys.mkdirs(run.dir)) end
   local state = need(run.trainer:state())
   run.step, run.cursor = state.step, state.cursor
   if run.dir then remember_data(run, resumed) end

@@ -167,7 +167,7 @@ describe("data", function()
     local _, files = support.shell("ls " .. folder)
     assert.equal("b.jsonl\n", files)
     status, _, err = moelua { "data", "info", folder .. "/none" }
-    assert.equal(1, status)
+    assert.equal(2, status)
     has(err, folder .. "/none")
   end)
 end)

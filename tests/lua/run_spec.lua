@@ -135,10 +135,10 @@ describe("a run", function()
     has(err, "none.lua")
   end)
 
-  it("reports missing data with status 1", function()
+  it("reports missing data with status 2", function()
     if not ready then return pending "the trainer" end
     local status, _, err = run("data.train=" .. folder .. "/absent")
-    assert.equal(1, status)
+    assert.equal(2, status)
     has(err, folder .. "/absent")
   end)
 

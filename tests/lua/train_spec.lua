@@ -54,8 +54,12 @@ local function fake_world(options)
   for _, name in ipairs { "close" } do trainer[name] = function() end end
   local tokenizer = { vocab = function() return options.vocab or 257 end,
     close = function() end }
+  local tokens = { close = function() end,
+    info = function() return { tokens = 100 } end,
+    verify = function() return {} end }
   local context = {
-    loader = loader, close = function() end, isa = function() return "x" end,
+    tokens = function() return tokens end, loader = loader,
+    close = function() end, isa = function() return "x" end,
     threads = function() return 1 end,
     check_config = function()
       if options.invalid then return nil, "seq: 0 is too small", "invalid" end
@@ -72,7 +76,9 @@ local function fake_world(options)
   }
   package.loaded["moelua"] = { context = function() return context end }
   package.loaded["moelua.recipe"] = {
-    train_config = function() return { global_batch = 2, seq = 4 }, {} end }
+    train_config = function()
+      return { global_batch = 2, seq = 4, model = { vocab = 300 } }, {}
+    end }
   return world
 end
 

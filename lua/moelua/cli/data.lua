@@ -10,9 +10,9 @@ local sys = require "moelua.sys"
 local data = {}
 local actions = {}
 
-local function failed(message)
+local function failed(message, status)
   report.fail(message)
-  return cli.FAILED
+  return status or cli.FAILED
 end
 
 -- Redraws one line on a terminal, at most ten times a second.
@@ -88,18 +88,21 @@ function actions.prepare(context, options)
     texts, message = options.corpus()
     if not texts then return failed(message) end
   end
-  local made
+  local tokenizer, made, code
+  tokenizer, message, code = context:tokenizer(options.tokenizer)
+  if not tokenizer then return failed(message, cli.open_status(code)) end
   made, message = make_folder(options.out)
   if not made then return failed(message) end
   local start = sys.now()
   local totals
   totals, message = context:prepare {
-    tokenizer = options.tokenizer, out = options.out, files = files,
+    tokenizer = tokenizer, out = options.out, files = files,
     texts = texts,
     documents = options.documents, field = options.field,
     eod = not options["no-eod"], special = options.special,
     progress = progress,
   }
+  tokenizer:close()
   if progress then io.stderr:write("\r\27[K") end
   if not totals then return failed(message) end
   print_fields(options, {
@@ -119,12 +122,14 @@ local function describe(options, prefix, info)
   })
 end
 
--- Opens each prefix and shows what `look` returns about it.
+-- Opens each prefix and shows what `look` returns about it. What is no token
+-- file is wrong usage; bad ids in one are a failure. The worst status counts.
 local function each(context, options, look)
   local status = cli.OK
   for _, prefix in ipairs(options) do
     local info
-    local tokens, message = context:tokens(prefix)
+    local tokens, message, code = context:tokens(prefix)
+    local bad = not tokens and cli.open_status(code) or cli.FAILED
     if tokens then
       info, message = look(tokens)
       tokens:close()
@@ -132,7 +137,7 @@ local function each(context, options, look)
     if info then
       describe(options, prefix, info)
     else
-      status = failed(message)
+      status = math.max(status, failed(message, bad))
     end
   end
   return status

@@ -29,7 +29,8 @@ Trains. `key=value` changes one field of the recipe, with dots for tables:
 
 A run continues from the newest checkpoint in checkpoint.dir, unless the recipe
 says resume = false. Ctrl-C finishes the step, saves a checkpoint and leaves
-with status 1; the same command continues. Beside the checkpoints lies
+with status 1; the same command continues. Data or a tokenizer that is missing
+or malformed is status 2, and nothing is written. Beside the checkpoints lies
 metrics.jsonl, one object a step.
 
 --rehearse   when the model does not fit: train a small model of the same kind
@@ -48,6 +49,9 @@ moelua data prepare kjv [--tokenizer T] [--out PREFIX]
 moelua data info PREFIX...           counts, from the index
 moelua data verify PREFIX... [--vocab N]   reads every id
 --json: one JSON object a line on standard output.
+
+Status 2: a file is not there or is no token file or tokenizer. Status 1: ids
+out of range, a text that cannot be read.
 ]]
 
 help.topics.plan = [[
