@@ -16,7 +16,7 @@ struct grid {
 };
 
 enum {
-  TASKS_PER_THREAD = 4, /* for balance; more would pack more often */
+  TASKS_PER_THREAD = 8, /* for balance; more would pack more often */
   SMALLEST_ROWS = 8 * MM_MR,
   SMALLEST_COLS = 4 * MM_NR
 };
