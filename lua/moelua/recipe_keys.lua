@@ -96,6 +96,13 @@ recipe_keys.data = schema.keys {
     doc = "labels with this id are left out of the loss" },
 }
 
+-- Saves are synchronous in this version; saying otherwise would be a lie.
+local function read_async(value, path, problems)
+  if value == false then return value end
+  problems[#problems + 1] = ("%s: expected false (saves are synchronous in "
+    .. "this version), got %s"):format(path, schema.show(value))
+end
+
 local function read_resume(value, path, problems)
   if type(value) == "boolean" then return value end
   if type(value) == "string" and value ~= "" then return value end
@@ -109,8 +116,8 @@ recipe_keys.checkpoint = schema.keys {
     doc = "steps between two checkpoints; 0: only at the end" },
   { "keep", "integer", default = 3, min = 0,
     doc = "newest checkpoints that are kept; 0: all" },
-  { "async", "boolean", default = false,
-    doc = "write while training goes on" },
+  { "async", "any", default = false, read = read_async, type = "boolean",
+    doc = "write while training goes on; not part of this version" },
   { "resume", "any", default = true, read = read_resume,
     type = "boolean or string",
     doc = "true: continue from the newest checkpoint in dir, if any; false: "
