@@ -239,6 +239,9 @@ local list = {
   { "resume with a number", checkpoint = [[{ dir = "x", resume = 3 }]],
     "checkpoint.resume: expected true, false or the path of a checkpoint, "
       .. "got 3" },
+  { "asynchronous saves", checkpoint = [[{ dir = "x", async = true }]],
+    "checkpoint.async: expected false (saves are synchronous in this "
+      .. "version), got true" },
   -- all at once, across sections
   { "many errors", model = model "topk = 99",
     layout = [[{ order = "tp-zz" }]], seed = "-1", dtype = [["f16"]],
