@@ -192,7 +192,7 @@ struct moe_router_args {
                       divided by (their sum over experts + 1e-20) */
 };
 struct moe_router_bwd_args {
-  struct moe_router_args fwd;
+  struct moe_router_args fwd; /* logits: only with sigmoid scores and a z loss */
   const float *dprob; /* (T, K) */
   /* d(aux)/d(p_te) = aux_weight * aux_count[segment][e]; aux_count NULL: no aux loss. */
   const int32_t *aux_count; /* (tokens/segment, E) or, aux_shared, one row (E) for all */

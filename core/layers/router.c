@@ -56,6 +56,7 @@ static struct moe_router_args forward_args(const struct moe_router *r, const str
       .topk_groups = r->topk_groups,
       .scale = r->scale,
       .bias = moe_param_weight(run->memory, r->bias),
+      .logits = saved->logits,
       .scores = saved->scores,
       .index = saved->index,
       .prob = saved->prob,
@@ -63,6 +64,11 @@ static struct moe_router_args forward_args(const struct moe_router *r, const str
       .segment = r->aux_scope == MOE_AUX_SEQUENCE ? run->seq : run->tokens,
       .count = moe_stats_count(stats, run->micro),
       .prob_sum = moe_stats_prob_sum(stats, run->micro)};
+}
+
+/* The z-loss is about softmax(logits), which sigmoid scores do not tell. */
+static bool keeps_logits(const struct moe_router *r) {
+  return r->score == MOE_SCORE_SIGMOID && r->z_coef != 0;
 }
 
 moe_status moe_router_forward(const struct moe_router *r, const struct moe_run *run,
@@ -73,9 +79,11 @@ moe_status moe_router_forward(const struct moe_router *r, const struct moe_run *
   MOE_GET(run->saved, saved->index, t * r->topk);
   MOE_GET(run->saved, saved->prob, t * r->topk);
   MOE_GET(run->saved, saved->lse, t);
+  saved->logits = NULL;
+  if (keeps_logits(r)) MOE_GET(run->saved, saved->logits, t * r->experts);
   size_t mark = moe_arena_mark(run->scratch);
-  struct moe_mat logits;
-  MOE_TRY(moe_mat_get(run->scratch, MOE_F32, t, r->experts, &logits));
+  struct moe_mat logits = moe_mat_of(saved->logits, MOE_F32, t, r->experts);
+  if (logits.p == NULL) MOE_TRY(moe_mat_get(run->scratch, MOE_F32, t, r->experts, &logits));
   moe_linear_forward(&r->gate, run, x, (struct moe_groups_rows){0}, logits, false);
   struct moe_router_args args = forward_args(r, run, stats, saved);
   args.logits = logits.p;

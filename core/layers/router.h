@@ -21,6 +21,7 @@ struct moe_router {
 
 struct moe_router_saved {
   float *scores;  /* (T, E) */
+  float *logits;  /* (T, E) when backward wants them, else NULL */
   int32_t *index; /* (T, K) */
   float *prob;    /* (T, K) */
   float *lse;     /* (T) */

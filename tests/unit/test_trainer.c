@@ -174,6 +174,7 @@ static void test_gradients_sigmoid_groups_shared(void **state) {
     s.block[i].shared_ffn = 10;
     s.block[i].shared_gate = i;
     s.block[i].aux_coef = 0.1;
+    s.block[i].z_coef = 0.02;
   }
   check_differences(&s, "sigmoid router, groups, shared experts");
 }
