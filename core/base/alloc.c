@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 
 #include "base/ctx.h"
+#include "base/memcheck.h"
 
 enum { HEADER = 16 }; /* keeps malloc's alignment */
 
@@ -70,19 +71,25 @@ char *moe_strdup(moe_ctx *ctx, const char *text) {
 
 void *moe_map(moe_ctx *ctx, size_t bytes) {
   if (bytes == 0) bytes = 1;
-  void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  size_t all = bytes + 2 * (size_t)MOE_GUARD;
+  char *p = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (p == MAP_FAILED) {
     moe_fail_errno(ctx, MOE_MEMORY, errno, "no memory for %zu bytes", bytes);
     return NULL;
   }
-  (void)madvise(p, bytes, MADV_HUGEPAGE); /* advice: small pages work too */
+  (void)madvise(p, all, MADV_HUGEPAGE); /* advice: small pages work too */
+  moe_memory_gone(p, MOE_GUARD);
+  moe_memory_gone(p + MOE_GUARD + bytes, MOE_GUARD);
   count(ctx, bytes);
-  return p;
+  return p + MOE_GUARD;
 }
 
 void moe_unmap(moe_ctx *ctx, void *ptr, size_t bytes) {
   if (ptr == NULL) return;
   if (bytes == 0) bytes = 1;
   ctx->alloc_bytes -= bytes;
-  munmap(ptr, bytes);
+  char *p = (char *)ptr - MOE_GUARD;
+  size_t all = bytes + 2 * (size_t)MOE_GUARD;
+  moe_memory_returned(p, all);
+  munmap(p, all);
 }

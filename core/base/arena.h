@@ -13,6 +13,8 @@ struct moe_arena {
   size_t capacity, used, peak;
   const char *name; /* for messages */
   bool owned;
+  bool measures; /* nothing is behind base */
+  bool solid;    /* read as one piece: the gaps between allocations may be touched too */
 };
 
 moe_status moe_arena_create(moe_ctx *ctx, const char *name, size_t capacity, struct moe_arena *out);

@@ -28,6 +28,7 @@ static moe_status allocate_arenas(struct moe_trainer *t, const struct moe_model_
   for (int32_t i = 0; i < t->slots; i++)
     moe_arena_wrap(t->ctx, "saved activations", moe_arena_get(&t->device, saved), saved,
                    &t->saved[i]);
+  t->stats.solid = true; /* one copy brings them to the host */
   return MOE_OK;
 }
 
