@@ -271,7 +271,7 @@ describe("a rehearsal", function()
       assert.same({}, recipe.check(small, 1))
       assert.is_true(moe.models.count(small.model) < 1e6)
       assert.is_true(#small.model.blocks <= 16)
-      assert.is_true(small.schedule.steps <= 20)
+      assert.is_true(small.schedule.steps <= 40)
       assert.is_true(small.data.synthetic)
       local kinds, left = {}, 0
       for _, block in ipairs(full.model.blocks) do
