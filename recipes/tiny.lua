@@ -20,7 +20,7 @@ return {
     max_positions = 256,
   },
 
-  schedule = { global_batch = 16, micro_batch = 16, steps = 600 },
+  schedule = { global_batch = 16, micro_batch = 16, steps = 400 },
 
   optimizer = moe.adamw {
     lr = moe.cosine { peak = 2e-3, min = 2e-4, warmup = 0.05 },
