@@ -259,6 +259,14 @@ static void test_after_a_kill(void **state) {
   moe_trainer_destroy(t);
 }
 
+static void save_forever(moe_trainer *t, int64_t step) {
+  for (;; step++) {
+    moe_trainer_state s = {.size = sizeof s, .step = step};
+    if (moe_trainer_set_state(t, &s) != MOE_OK) _exit(1);
+    if (moe_trainer_save(t, in_folder("run"), 2, NULL) != MOE_OK) _exit(2);
+  }
+}
+
 /* A process that saves again and again is killed at any time: what `latest` names is whole, and
  * never older than what it named before. */
 static void test_kills(void **state) {
@@ -272,11 +280,7 @@ static void test_kills(void **state) {
   for (int i = 0; i < 12; i++) {
     pid_t child = fork();
     assert_true(child >= 0);
-    for (int64_t step = last + 1; child == 0; step++) {
-      moe_trainer_state s = {.size = sizeof s, .step = step};
-      if (moe_trainer_set_state(t, &s) != MOE_OK) _exit(1);
-      if (moe_trainer_save(t, in_folder("run"), 2, NULL) != MOE_OK) _exit(2);
-    }
+    if (child == 0) save_forever(t, last + 1);
     int result;
     usleep((useconds_t)(one * 3e6 * rand_r(&seed) / RAND_MAX));
     kill(child, SIGKILL);
