@@ -18,7 +18,8 @@ describe("moelua", function()
       for k in pairs(_G) do before[k] = true end
       require "moelua"
       for k in pairs(_G) do if not before[k] then print(k) end end]]
-    local status, out, err = support.shell("luajit -e " .. support.quote(code))
+    local status, out, err = support.shell(support.luajit .. " -e "
+      .. support.quote(code))
     assert.equal(0, status, err)
     assert.equal("", out)
   end)
