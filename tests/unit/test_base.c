@@ -6,6 +6,9 @@
 #include <string.h>
 
 #include <cmocka.h>
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#endif
 
 #include "base/alloc.h"
 #include "base/arena.h"
@@ -58,6 +61,28 @@ static void test_arena(void **state) {
   moe_arena_destroy(&arena);
   moe_ctx_destroy(ctx);
 }
+
+#if defined(__SANITIZE_ADDRESS__)
+/* A touch beside a mapping, in the gap behind an allocation or above a mark is a fault. */
+static void test_arena_is_guarded(void **state) {
+  (void)state;
+  moe_ctx *ctx = make(1);
+  struct moe_arena arena;
+  assert_int_equal(moe_arena_create(ctx, "test", 1024, &arena), MOE_OK);
+  char *a = moe_arena_get(&arena, 5);
+  size_t mark = moe_arena_mark(&arena);
+  char *b = moe_arena_get(&arena, 64);
+  assert_false(__asan_address_is_poisoned(a + 4));
+  assert_true(__asan_address_is_poisoned(a + 5));
+  assert_true(__asan_address_is_poisoned(a - 1));
+  assert_false(__asan_address_is_poisoned(b + 63));
+  moe_arena_reset(&arena, mark);
+  assert_true(__asan_address_is_poisoned(b));
+  assert_true(__asan_address_is_poisoned(arena.base + 1024));
+  moe_arena_destroy(&arena);
+  moe_ctx_destroy(ctx);
+}
+#endif
 
 static void add(void *arg, int64_t task, int32_t thread) {
   (void)thread;
@@ -129,6 +154,9 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_alloc_counts),
       cmocka_unit_test(test_arena),
+#if defined(__SANITIZE_ADDRESS__)
+      cmocka_unit_test(test_arena_is_guarded),
+#endif
       cmocka_unit_test(test_pool_runs_every_task_once),
       cmocka_unit_test(test_philox_known_answer),
       cmocka_unit_test(test_rng_normal_moments),
