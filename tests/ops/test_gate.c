@@ -19,8 +19,11 @@ struct loss {
 static double loss_of(void *arg) {
   const struct loss *l = arg;
   double sum = 0;
-  for (int64_t i = 0; i < l->rows * l->cols; i++)
-    sum += l->dy[i] * l->s[i] / (1 + exp(-l->logit[i / l->cols]));
+  for (int64_t r = 0; r < l->rows; r++) {
+    double row = 0;
+    for (int64_t i = r * l->cols; i < (r + 1) * l->cols; i++) row += l->dy[i] * l->s[i];
+    sum += row / (1 + exp(-l->logit[r]));
+  }
   return sum;
 }
 
