@@ -190,7 +190,8 @@ describe("the prompt", function()
     has(unfinished[3], "<eof>")
   end)
 
-  -- Types the pieces into a pseudo-terminal, a pause between them.
+  -- Types the pieces into a pseudo-terminal, a pause between them. A shell
+  -- that stays in front of the program would take Ctrl-C too: hence exec.
   local function session(folder, pieces)
     local typing = { "sleep 1" }
     for _, piece in ipairs(pieces) do
@@ -200,7 +201,7 @@ describe("the prompt", function()
     return support.shell(("(%s) | TERM=vt100 XDG_STATE_HOME=%s HOME=%s "
       .. "timeout 20 script -qec %s /dev/null"):format(
         table.concat(typing, "; "), folder, folder,
-        support.quote(support.program)))
+        support.quote("exec " .. support.quote(support.program))))
   end
 
   it("edits, completes, survives Ctrl-C, leaves at Ctrl-D", function()
