@@ -59,6 +59,7 @@ moe_status moe_ctx_create(const moe_ctx_options *options, moe_ctx **out) {
 
 void moe_ctx_destroy(moe_ctx *ctx) {
   if (ctx == NULL) return;
+  if (ctx->world) ctx->world_destroy(ctx->world);
   moe_pool_destroy(ctx->pool);
   if (ctx->options.release)
     ctx->options.release(ctx->options.alloc_user, ctx);

@@ -7,11 +7,15 @@
 #include "base/base.h"
 #include "base/pool.h"
 
+struct moe_world;
+
 enum { MOE_ERROR_BYTES = 16384 };
 
 struct moe_ctx {
   moe_ctx_options options; /* isa points to `isa` below */
   struct moe_pool *pool;
+  struct moe_world *world; /* the ranks this context works with; made by comm/, NULL: not yet */
+  void (*world_destroy)(struct moe_world *world);
   char isa[32]; /* resolved name of the kernel set */
   char error[MOE_ERROR_BYTES];
   _Atomic uint64_t alloc_count, alloc_bytes, alloc_peak;

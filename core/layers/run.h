@@ -16,7 +16,7 @@
 #include "base/base.h"
 #include "base/trace.h"
 #include "kernels/kernels.h"
-#include "mesh/place.h"
+#include "mesh/groups.h"
 #include "moelua/train.h"
 #include "tensor/pack.h"
 
@@ -30,9 +30,12 @@ struct moe_run {
   struct moe_trace *trace;   /* NULL: not wanted */
   const struct moe_param_memory *memory;
   struct moe_place place;
+  const struct moe_groups *groups; /* of this rank, by name */
+  bool dry;                /* measuring: device memory must not be followed, not even on a CPU */
   moe_dtype dtype;         /* of activations */
   int64_t batch, seq;      /* of this micro-batch, on this rank */
-  int64_t tokens;          /* T = batch * seq */
+  int64_t rows;            /* batch * seq: rows of attention and of the head */
+  int64_t tokens;          /* T = rows / tp: rows of the residual stream (sequence parallelism) */
   const int32_t *position; /* (T), device; every sequence the same */
   bool training;           /* statistics are kept and the head makes its gradient */
   bool recompute;          /* forward is run again for backward: no statistics, no FLOP count */

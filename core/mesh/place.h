@@ -14,11 +14,6 @@ struct moe_place {
   struct moe_coord etp, ep, edp;   /* MoE view */
 };
 
-static inline struct moe_place moe_place_single(void) {
-  const struct moe_coord one = {1, 0};
-  return (struct moe_place){one, one, one, one, one, one, one};
-}
-
 /* The even part of n that a coordinate owns; n divides (checked with the layout). */
 static inline int64_t moe_part_count(int64_t n, struct moe_coord axis) { return n / axis.size; }
 static inline int64_t moe_part_start(int64_t n, struct moe_coord axis) {

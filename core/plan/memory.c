@@ -4,16 +4,17 @@
 #include "mesh/layout.h"
 #include "train/model.h"
 
-/* Coordinates 0 of every axis, stage `stage`. */
-static struct moe_place place_of(const struct moe_layout *layout, int32_t stage) {
-  const int32_t *a = layout->size[MOE_VIEW_ATTN], *m = layout->size[MOE_VIEW_MOE];
-  return (struct moe_place){.tp = {a[MOE_AXIS_TP], 0},
-                            .cp = {a[MOE_AXIS_CP], 0},
-                            .dp = {a[MOE_AXIS_DP], 0},
-                            .pp = {a[MOE_AXIS_PP], stage},
-                            .etp = {m[MOE_AXIS_TP], 0},
-                            .ep = {m[MOE_AXIS_EP], 0},
-                            .edp = {m[MOE_AXIS_DP], 0}};
+/* Measures a model as rank `rank` of the layout, which nobody else plays. */
+static moe_status measure(struct moe_model *model, const struct moe_kernels *k,
+                          const struct moe_layout *layout, int32_t rank,
+                          struct moe_model_size *size) {
+  struct moe_world *world;
+  struct moe_groups groups;
+  MOE_TRY(moe_world_recording(model->ctx, rank, layout->world, &world));
+  moe_status status = moe_groups_create(world, layout, &groups);
+  if (status == MOE_OK) status = moe_model_measure(model, k, &groups, size);
+  moe_world_destroy(world);
+  return status;
 }
 
 static void count_params(const moe_model_config *model, const struct moe_model *whole,
@@ -35,9 +36,16 @@ static moe_status whole_model(moe_ctx *ctx, const moe_train_config *config,
                               const struct moe_kernels *k, moe_memory_report *out) {
   struct moe_model *whole;
   struct moe_model_size size;
-  MOE_TRY(moe_model_create(ctx, config, moe_place_single(), &whole));
+  moe_train_config alone = *config;
+  struct moe_layout layout;
+  struct moe_text errors;
+  alone.layout = (moe_layout_config){.size = sizeof alone.layout};
+  moe_text_init(ctx, &errors);
+  moe_layout_resolve(&alone.layout, 1, &layout, &errors);
+  moe_text_destroy(&errors);
+  MOE_TRY(moe_model_create(ctx, &alone, moe_place_of(&layout, 0), &whole));
   count_params(&config->model, whole, out);
-  moe_status status = moe_model_measure(whole, k, &size);
+  moe_status status = measure(whole, k, &layout, 0, &size);
   double flops = 0, tokens = (double)config->micro_batch * config->seq;
   for (int i = 0; i < MOE_TRACE_PARTS; i++) flops += size.flops[i];
   out->flops_per_token = status == MOE_OK ? flops / tokens : 0;
@@ -46,12 +54,13 @@ static moe_status whole_model(moe_ctx *ctx, const moe_train_config *config,
 }
 
 static moe_status stage_report(moe_ctx *ctx, const moe_train_config *config,
-                               const struct moe_kernels *k, struct moe_place place,
-                               moe_memory_report *out) {
+                               const struct moe_kernels *k, const struct moe_layout *layout,
+                               int32_t rank, moe_memory_report *out) {
+  struct moe_place place = moe_place_of(layout, rank);
   struct moe_model *model;
   struct moe_model_size size;
   MOE_TRY(moe_model_create(ctx, config, place, &model));
-  moe_status status = moe_model_measure(model, k, &size);
+  moe_status status = measure(model, k, layout, rank, &size);
   if (status == MOE_OK) {
     const int32_t copies[MOE_FAMILIES] = {place.dp.size * place.cp.size, place.edp.size};
     for (int f = 0; f < MOE_FAMILIES; f++) {
@@ -90,7 +99,8 @@ moe_status moe_plan_memory(moe_ctx *ctx, const moe_train_config *config, moe_mem
   *out = base;
   for (int32_t stage = 0; stage < layout.size[MOE_VIEW_ATTN][MOE_AXIS_PP]; stage++) {
     moe_memory_report r = base;
-    MOE_TRY(stage_report(ctx, config, k, place_of(&layout, stage), &r));
+    int32_t rank = stage * layout.stride[MOE_VIEW_ATTN][MOE_AXIS_PP];
+    MOE_TRY(stage_report(ctx, config, k, &layout, rank, &r));
     if (r.total > out->total) *out = r;
   }
   return MOE_OK;

@@ -26,7 +26,7 @@ static moe_status dry_run(const struct moe_model *m, const struct moe_run *run,
 }
 
 moe_status moe_model_measure(struct moe_model *m, const struct moe_kernels *real,
-                             struct moe_model_size *out) {
+                             const struct moe_groups *groups, struct moe_model_size *out) {
   const struct moe_kernels dry = moe_kernels_dry(real);
   struct moe_param_memory nothing;
   struct moe_arena prepared, stats, saved, again, scratch;
@@ -49,10 +49,13 @@ moe_status moe_model_measure(struct moe_model *m, const struct moe_kernels *real
                               .trace = &trace,
                               .memory = &nothing,
                               .place = m->place,
+                              .groups = groups,
+                              .dry = true,
                               .dtype = m->dtype,
                               .batch = m->micro_batch,
                               .seq = m->seq,
-                              .tokens = m->micro_batch * m->seq,
+                              .rows = m->micro_batch * m->seq,
+                              .tokens = m->micro_batch * m->seq / m->place.tp.size,
                               .training = true,
                               .global_tokens = 1,
                               .loss_scale = 1};

@@ -101,13 +101,29 @@ static moe_status upload_start(struct moe_trainer *t) {
   return MOE_OK;
 }
 
+/* Sizes of what is allocated, as a rank that nobody else plays. */
+static moe_status measure(struct moe_trainer *t, struct moe_model_size *size) {
+  struct moe_world *world;
+  struct moe_groups groups;
+  MOE_TRY(moe_world_recording(t->ctx, t->world->rank, t->world->size, &world));
+  moe_status status = moe_groups_create(world, &t->layout, &groups);
+  if (status == MOE_OK) status = moe_model_measure(t->model, t->k, &groups, size);
+  moe_world_destroy(world);
+  return status;
+}
+
 static moe_status build(struct moe_trainer *t, const moe_train_config *config) {
   struct moe_model_size size;
+  struct moe_text errors;
+  moe_text_init(t->ctx, &errors);
+  moe_layout_resolve(&config->layout, t->world->size, &t->layout, &errors);
+  moe_text_destroy(&errors);
+  MOE_TRY(moe_groups_create(t->world, &t->layout, &t->groups));
   MOE_TRY(moe_kernels_cpu(t->ctx, t->ctx->isa, &t->k));
-  MOE_TRY(moe_model_create(t->ctx, config, moe_place_single(), &t->model));
+  MOE_TRY(moe_model_create(t->ctx, config, moe_place_of(&t->layout, t->world->rank), &t->model));
   t->config.model.blocks = t->model->config.blocks;
   t->config.layout.order = NULL;
-  MOE_TRY(moe_model_measure(t->model, t->k, &size));
+  MOE_TRY(measure(t, &size));
   MOE_TRY(t->k->stream_create(t->ctx, &t->stream));
   MOE_TRY(allocate_host(t));
   MOE_TRY(allocate_packs(t));
@@ -124,11 +140,18 @@ static moe_status build(struct moe_trainer *t, const moe_train_config *config) {
 
 moe_status moe_trainer_create(moe_ctx *ctx, const moe_train_config *config, moe_trainer **out) {
   *out = NULL;
-  MOE_TRY(moe_train_config_check(ctx, config, 1));
+  struct moe_world *world;
+  MOE_TRY(moe_ctx_world(ctx, &world));
+  if (world->size > 1)
+    return moe_fail(ctx, MOE_UNSUPPORTED,
+                    "training on %d ranks: this version's layers do not exchange anything yet",
+                    world->size);
+  MOE_TRY(moe_train_config_check(ctx, config, world->size));
   struct moe_trainer *t = moe_alloc(ctx, sizeof *t);
   if (t == NULL) return MOE_MEMORY;
   t->ctx = ctx;
   t->config = *config;
+  t->world = world;
   moe_status status = build(t, config);
   if (status != MOE_OK) {
     moe_trainer_destroy(t);
@@ -174,10 +197,12 @@ struct moe_run moe_trainer_run(struct moe_trainer *t, int64_t batch, int64_t seq
                           .trace = &t->trace,
                           .memory = &t->memory,
                           .place = t->model->place,
+                          .groups = &t->groups,
                           .dtype = t->model->dtype,
                           .batch = batch,
                           .seq = seq,
-                          .tokens = batch * seq,
+                          .rows = batch * seq,
+                          .tokens = batch * seq / t->model->place.tp.size,
                           .position = t->position,
                           .micro = micro,
                           .global_tokens = (double)t->config.global_batch * (double)t->config.seq};

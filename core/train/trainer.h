@@ -11,6 +11,9 @@ struct moe_trainer {
   moe_train_config config; /* model.blocks and layout.order: the model's copy and NULL */
   const struct moe_kernels *k;
   struct moe_stream *stream;
+  struct moe_world *world; /* the context's */
+  struct moe_layout layout;
+  struct moe_groups groups;
   struct moe_model *model;
   struct moe_param_memory memory;
   struct moe_arena device; /* one allocation that the arenas below share */

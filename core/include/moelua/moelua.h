@@ -3,6 +3,7 @@
 #define MOELUA_MOELUA_H
 
 #include "moelua/checkpoint.h"
+#include "moelua/comm.h"
 #include "moelua/config.h"
 #include "moelua/ctx.h"
 #include "moelua/data.h"

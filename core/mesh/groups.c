@@ -1,0 +1,78 @@
+#include "mesh/groups.h"
+
+#include "base/alloc.h"
+
+static const char *const names[MOE_GROUPS] = {
+#define NAME(kind, text, view, axes) text,
+    MOE_GROUP_MAP(NAME)
+#undef NAME
+        "kv",
+    "ends"};
+
+const char *moe_group_name(int32_t kind) { return names[kind]; }
+
+static int32_t index_of(const struct moe_layout *layout, enum moe_view view, int32_t axis,
+                        int32_t rank) {
+  return rank / layout->stride[view][axis] % layout->size[view][axis];
+}
+
+static struct moe_coord coord(const struct moe_layout *layout, enum moe_view view, int32_t axis,
+                              int32_t rank) {
+  return (struct moe_coord){layout->size[view][axis], index_of(layout, view, axis, rank)};
+}
+
+struct moe_place moe_place_of(const struct moe_layout *layout, int32_t rank) {
+  return (struct moe_place){.tp = coord(layout, MOE_VIEW_ATTN, MOE_AXIS_TP, rank),
+                            .cp = coord(layout, MOE_VIEW_ATTN, MOE_AXIS_CP, rank),
+                            .dp = coord(layout, MOE_VIEW_ATTN, MOE_AXIS_DP, rank),
+                            .pp = coord(layout, MOE_VIEW_ATTN, MOE_AXIS_PP, rank),
+                            .etp = coord(layout, MOE_VIEW_MOE, MOE_AXIS_TP, rank),
+                            .ep = coord(layout, MOE_VIEW_MOE, MOE_AXIS_EP, rank),
+                            .edp = coord(layout, MOE_VIEW_MOE, MOE_AXIS_DP, rank)};
+}
+
+int32_t moe_layout_members(const struct moe_layout *layout, enum moe_view view, uint32_t axes,
+                           int32_t rank, int32_t *ranks) {
+  int32_t first = rank, n = 1;
+  for (int axis = 0; axis < MOE_AXES; axis++)
+    if (axes & 1u << axis) first -= index_of(layout, view, axis, rank) * layout->stride[view][axis];
+  ranks[0] = first;
+  for (int i = 0; i < MOE_AXES; i++) {
+    int32_t axis = layout->order[i], had = n;
+    if (!(axes & 1u << axis)) continue;
+    for (int32_t step = 1; step < layout->size[view][axis]; step++)
+      for (int32_t m = 0; m < had; m++) ranks[n++] = ranks[m] + step * layout->stride[view][axis];
+  }
+  return n;
+}
+
+moe_status moe_groups_create(struct moe_world *world, const struct moe_layout *layout,
+                             struct moe_groups *out) {
+  static const struct {
+    enum moe_view view;
+    uint32_t axes;
+  } spans[] = {
+#define SPAN(kind, text, view, axes) {MOE_VIEW_##view, axes},
+      MOE_GROUP_MAP(SPAN)
+#undef SPAN
+  };
+  *out = (struct moe_groups){0};
+  int32_t *ranks = moe_alloc_array(world->ctx, (size_t)layout->world, sizeof *ranks);
+  if (ranks == NULL) return MOE_MEMORY;
+  moe_status status = MOE_OK;
+  for (size_t i = 0; i < MOE_COUNTOF(spans) && status == MOE_OK; i++) {
+    int32_t n = moe_layout_members(layout, spans[i].view, spans[i].axes, world->rank, ranks);
+    out->of[i].tag = (int32_t)i;
+    status = moe_comm_get(world, ranks, n, &out->of[i].comm);
+  }
+  moe_release(world->ctx, ranks);
+  return status;
+}
+
+moe_status moe_groups_single(struct moe_world *self, struct moe_groups *out) {
+  static const int32_t zero = 0;
+  struct moe_comm *one;
+  MOE_TRY(moe_comm_get(self, &zero, 1, &one));
+  for (int32_t i = 0; i < MOE_GROUPS; i++) out->of[i] = (struct moe_group){one, i};
+  return MOE_OK;
+}

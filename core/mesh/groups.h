@@ -1,0 +1,48 @@
+/* All groups of a layout that this rank is a member of, by name. */
+#ifndef MOE_MESH_GROUPS_H
+#define MOE_MESH_GROUPS_H
+
+#include "comm/comm.h"
+#include "mesh/layout.h"
+#include "mesh/place.h"
+
+/* X(NAME, "name", view, axes of the order string it spans) */
+#define MOE_GROUP_MAP(X)                                               \
+  X(TP, "tp", ATTN, MOE_IN(TP))                                        \
+  X(CP, "cp", ATTN, MOE_IN(CP))                                        \
+  X(DP, "dp", ATTN, MOE_IN(DP))                                        \
+  X(PP, "pp", ATTN, MOE_IN(PP))                                        \
+  X(TP_CP, "tp-cp", ATTN, MOE_IN(TP) | MOE_IN(CP))                     \
+  X(DP_CP, "dp-cp", ATTN, MOE_IN(DP) | MOE_IN(CP))                     \
+  X(TP_CP_DP, "tp-cp-dp", ATTN, MOE_IN(TP) | MOE_IN(CP) | MOE_IN(DP))  \
+  X(ETP, "etp", MOE, MOE_IN(TP))                                       \
+  X(EP, "ep", MOE, MOE_IN(EP))                                         \
+  X(EDP, "edp", MOE, MOE_IN(DP))                                       \
+  X(ETP_EP, "etp-ep", MOE, MOE_IN(TP) | MOE_IN(EP))                    \
+  X(ETP_EP_PP, "etp-ep-pp", MOE, MOE_IN(TP) | MOE_IN(EP) | MOE_IN(PP)) \
+  X(WORLD, "world", ATTN, MOE_IN(TP) | MOE_IN(CP) | MOE_IN(DP) | MOE_IN(PP))
+#define MOE_IN(axis) (1u << MOE_AXIS_##axis)
+#define MOE_GROUP_ENUM(name, text, view, axes) MOE_GROUP_##name,
+/* KV: the tp ranks that hold copies of the same kv heads (tp above the kv heads). ENDS: first and
+ * last stage, for tied embeddings. */
+enum moe_group_kind { MOE_GROUP_MAP(MOE_GROUP_ENUM) MOE_GROUP_KV, MOE_GROUP_ENDS, MOE_GROUPS };
+#undef MOE_GROUP_ENUM
+
+struct moe_groups {
+  struct moe_group of[MOE_GROUPS]; /* KV and ENDS: comm NULL until moe_groups_kv, _ends made them */
+};
+
+const char *moe_group_name(int32_t kind);
+/* Coordinates of a rank. */
+struct moe_place moe_place_of(const struct moe_layout *layout, int32_t rank);
+/* World ranks of the group of `rank` that spans these axes (bits MOE_IN(axis)) of a view, in the
+ * order string's order; ranks has room for all. Returns how many. */
+int32_t moe_layout_members(const struct moe_layout *layout, enum moe_view view, uint32_t axes,
+                           int32_t rank, int32_t *ranks);
+/* Collective over the world, in the order of the map. */
+moe_status moe_groups_create(struct moe_world *world, const struct moe_layout *layout,
+                             struct moe_groups *out);
+/* Groups of one rank. */
+moe_status moe_groups_single(struct moe_world *self, struct moe_groups *out);
+
+#endif
