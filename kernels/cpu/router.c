@@ -227,7 +227,7 @@ static void back_range(void *arg, int64_t first, int64_t last, int32_t thread) {
   int64_t E = a->experts;
   float ds[MOE_EXPERTS_MAX];
   for (int64_t t = first; t < last; t++) {
-    const float *s = a->scores + t * E, *x = a->logits + t * E;
+    const float *s = a->scores + t * E;
     float *d = b->dlogits + t * E, dot = 0;
     score_grad(b, t, ds);
     if (a->score == MOE_SCORE_SOFTMAX) {
@@ -238,8 +238,12 @@ static void back_range(void *arg, int64_t first, int64_t last, int32_t thread) {
     }
     if (b->z_weight == 0) continue;
     float k = 2 * b->z_weight * a->lse[t];
-    for (int64_t e = 0; e < E; e++)
-      d[e] += k * (a->score == MOE_SCORE_SOFTMAX ? s[e] : expf(x[e] - a->lse[t]));
+    if (a->score == MOE_SCORE_SOFTMAX) {
+      for (int64_t e = 0; e < E; e++) d[e] += k * s[e];
+    } else { /* the only case that is given logits */
+      const float *x = a->logits + t * E;
+      for (int64_t e = 0; e < E; e++) d[e] += k * expf(x[e] - a->lse[t]);
+    }
   }
 }
 
