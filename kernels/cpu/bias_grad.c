@@ -15,7 +15,7 @@ static void columns(void *arg, int64_t first, int64_t last, int32_t thread) {
       const void *row = mat_row(dy, r);
       int64_t c = first;
       for (; c + MOE_VW <= last; c += MOE_VW)
-        vf_store(run + c - first, vf_load(run + c - first) + vx_load(row, dy->dtype, c));
+        vf_store(run + (c - first), vf_load(run + (c - first)) + vx_load(row, dy->dtype, c));
       for (; c < last; c++) run[c - first] += mx_get(row, dy->dtype, c);
     }
     for (int64_t c = 0; c < last - first; c++) total[c] += run[c];
