@@ -10,52 +10,100 @@ const char *moe_part_name(int32_t part) {
   return part >= 0 && part < MOE_PART_COUNT ? names[part] : "unknown";
 }
 
-/* Tokens of expert e in the step. */
-static int64_t expert_count(const struct moe_trainer *t, const struct moe_moe_stats *s, int64_t e) {
-  const int32_t *count = moe_trainer_host_stat(t, s->count);
-  int64_t sum = 0;
-  for (int64_t i = 0; i < t->model->micros * s->segments; i++) sum += count[i * s->experts + e];
-  return sum;
+/* One layer's entries of `routing`: counts_E, probs_E, then these. */
+enum { AUX, Z, DROPPED, SCALARS };
+
+static int64_t layer_size(const struct moe_layer *m) { return 2 * m->stats.experts + SCALARS; }
+
+int64_t moe_trainer_routing_size(const struct moe_model *model) {
+  int64_t n = 0;
+  for (int32_t i = 0; i < model->blocks; i++)
+    if (model->block[i].is_moe) n += 2 * model->block[i].moe.router.experts + SCALARS;
+  return n;
 }
 
-static void layer_metrics(const struct moe_trainer *t, const struct moe_layer *m,
-                          moe_step_metrics *out) {
+/* This rank's part. */
+static void layer_sums(const struct moe_trainer *t, const struct moe_layer *m, double *out) {
   const struct moe_moe_stats *s = &m->stats;
-  int64_t micros = t->model->micros, tokens = t->model->micro_batch * t->model->seq, all = 0,
-          most = 0;
-  for (int64_t e = 0; e < s->experts; e++) {
-    int64_t n = expert_count(t, s, e);
-    all += n;
-    most = moe_max64(most, n);
-  }
-  if (all > 0) {
-    double load = (double)most * (double)s->experts / (double)all;
-    if (load > out->load_max) out->load_max = load;
-  }
+  const int32_t *count = moe_trainer_host_stat(t, s->count);
+  const float *prob = moe_trainer_host_stat(t, s->prob_sum);
   const int32_t *dropped = moe_trainer_host_stat(t, s->dropped);
-  for (int64_t i = 0; i < micros; i++) out->dropped += dropped[i];
-  out->routed += all;
-  out->aux_loss +=
-      moe_router_aux_loss(&m->router, moe_trainer_host_stat(t, s->count),
-                          moe_trainer_host_stat(t, s->prob_sum), micros, s->segments, tokens);
-  out->z_loss += moe_router_z_loss(&m->router, moe_trainer_host_stat(t, s->z_sum), micros, tokens);
+  const double *z = moe_trainer_host_stat(t, s->z_sum);
+  int64_t micros = t->model->micros, tokens = t->model->micro_batch * t->model->seq;
+  for (int64_t e = 0; e < s->experts; e++) {
+    double c = 0, p = 0;
+    for (int64_t i = 0; i < micros * s->segments; i++) {
+      c += count[i * s->experts + e];
+      p += (double)prob[i * s->experts + e];
+    }
+    out[e] = c;
+    out[s->experts + e] = p;
+  }
+  double *scalar = out + 2 * s->experts;
+  scalar[AUX] = moe_router_aux_loss(&m->router, count, prob, micros, s->segments, tokens);
+  scalar[Z] = moe_router_z_loss(&m->router, z, micros, tokens);
+  scalar[DROPPED] = 0;
+  for (int64_t i = 0; i < micros; i++) scalar[DROPPED] += dropped[i];
 }
 
-void moe_trainer_routing_metrics(const struct moe_trainer *t, moe_step_metrics *out) {
-  for (int32_t i = 0; i < t->model->blocks; i++)
-    if (t->model->block[i].is_moe) layer_metrics(t, &t->model->block[i].moe, out);
+/* in: sums over `ranks` ranks, each with the same number of tokens. */
+static void layer_metrics(const struct moe_layer *m, const double *in, int32_t ranks,
+                          double global_tokens, moe_step_metrics *out) {
+  int64_t experts = m->stats.experts;
+  const double *scalar = in + 2 * experts;
+  double all = 0, most = 0, product = 0;
+  for (int64_t e = 0; e < experts; e++) {
+    all += in[e];
+    most = in[e] > most ? in[e] : most;
+    product += in[e] * in[experts + e];
+  }
+  double load = all > 0 ? most * (double)experts / all : 0;
+  if (load > out->load_max) out->load_max = load;
+  out->routed += (int64_t)all;
+  out->dropped += (int64_t)scalar[DROPPED];
+  out->z_loss += scalar[Z] / ranks;
+  if (m->router.aux_scope == MOE_AUX_GLOBAL && ranks > 1)
+    out->aux_loss += m->router.aux_coef * (double)experts * product /
+                     ((double)m->router.topk * global_tokens * global_tokens);
+  else
+    out->aux_loss += scalar[AUX] / ranks;
+}
+
+moe_status moe_trainer_routing_metrics(struct moe_trainer *t, moe_step_metrics *out) {
+  struct moe_group g = t->groups.of[MOE_GROUP_DP];
+  double *at = t->routing;
+  for (int32_t i = 0; i < t->model->blocks; i++) {
+    const struct moe_block *b = &t->model->block[i];
+    if (!b->is_moe) continue;
+    layer_sums(t, &b->moe, at);
+    at += layer_size(&b->moe);
+  }
+  MOE_TRY(moe_all_reduce(g, t->stream, t->routing, at - t->routing, MOE_F64, MOE_SUM, NULL));
+  at = t->routing;
+  double tokens = (double)t->config.global_batch * (double)t->config.seq;
+  for (int32_t i = 0; i < t->model->blocks; i++) {
+    const struct moe_block *b = &t->model->block[i];
+    if (!b->is_moe) continue;
+    layer_metrics(&b->moe, at, moe_group_size(g), tokens, out);
+    at += layer_size(&b->moe);
+  }
+  return MOE_OK;
 }
 
 moe_status moe_trainer_update_bias(struct moe_trainer *t) {
   float *bias = t->bias_host;
+  const double *count = t->routing;
   for (int32_t i = 0; i < t->model->blocks; i++) {
     const struct moe_block *b = &t->model->block[i];
     struct moe_param p = b->moe.router.bias;
-    if (!b->is_moe || p.elements == 0) continue;
+    if (!b->is_moe) continue;
+    const double *counts_E = count;
+    count += layer_size(&b->moe);
+    if (p.elements == 0) continue;
     double rate = t->model->config.blocks[t->model->first_block + i].bias_rate, all = 0;
-    for (int64_t e = 0; e < p.elements; e++) all += (double)expert_count(t, &b->moe.stats, e);
+    for (int64_t e = 0; e < p.elements; e++) all += counts_E[e];
     for (int64_t e = 0; e < p.elements; e++) {
-      double short_of = all / (double)p.elements - (double)expert_count(t, &b->moe.stats, e);
+      double short_of = all / (double)p.elements - counts_E[e];
       bias[e] += (float)(short_of > 0 ? rate : short_of < 0 ? -rate : 0);
     }
     t->k->copy(t->stream, moe_param_weight(&t->memory, p), bias,

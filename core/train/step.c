@@ -35,7 +35,7 @@ static moe_status backward(struct moe_trainer *t, const struct moe_run *run) {
 }
 
 /* Counts of the whole step, where an aux loss spans it. */
-static void total_counts(struct moe_trainer *t) {
+static moe_status total_counts(struct moe_trainer *t) {
   for (int32_t i = 0; i < t->model->blocks; i++) {
     const struct moe_block *b = &t->model->block[i];
     if (!b->is_moe || b->moe.router.aux_scope != MOE_AUX_GLOBAL) continue;
@@ -45,7 +45,10 @@ static void total_counts(struct moe_trainer *t) {
                                             .experts = s->experts,
                                             .out = s->total};
     t->k->count_sum(t->stream, &args);
+    MOE_TRY(moe_all_reduce(t->groups.of[MOE_GROUP_TP_CP_DP], t->stream, s->total, s->experts,
+                           MOE_I32, MOE_SUM, NULL));
   }
+  return MOE_OK;
 }
 
 static moe_status micro_batches(struct moe_trainer *t, struct moe_run *run) {
@@ -56,11 +59,11 @@ static moe_status micro_batches(struct moe_trainer *t, struct moe_run *run) {
     run->saved = &t->saved[i % t->slots];
     MOE_TRY(forward(t, run));
     if (together) continue;
-    total_counts(t); /* of a step of one micro-batch; other scopes do not look at it */
+    MOE_TRY(total_counts(t)); /* of a step of one micro-batch; other scopes do not look at it */
     MOE_TRY(backward(t, run));
   }
   if (!together) return MOE_OK;
-  total_counts(t);
+  MOE_TRY(total_counts(t));
   for (int32_t i = 0; i < micros; i++) {
     run->micro = i;
     run->saved = &t->saved[i % t->slots];
@@ -100,7 +103,10 @@ static moe_status gradients(struct moe_trainer *t, const int32_t *token, const i
   *out = (moe_step_metrics){.size = sizeof *out};
   double begin = moe_now();
   int64_t n = t->model->micros * t->model->micro_batch * t->model->seq;
-  MOE_TRY(moe_trainer_check_batch(t, token, label, n, &out->loss_tokens));
+  struct moe_group all = t->groups.of[MOE_GROUP_WORLD], dp = t->groups.of[MOE_GROUP_DP];
+  moe_status status = moe_trainer_check_batch(t, token, label, n, &out->loss_tokens);
+  MOE_TRY(moe_comm_agree(all, t->stream, status));
+  MOE_TRY(moe_all_reduce(dp, t->stream, &out->loss_tokens, 1, MOE_I64, MOE_SUM, NULL));
   moe_trace_reset(&t->trace);
   struct moe_run run = moe_trainer_run(t, t->model->micro_batch, t->model->seq, 0);
   run.training = true;
@@ -110,16 +116,18 @@ static moe_status gradients(struct moe_trainer *t, const int32_t *token, const i
   t->k->fill(t->stream, t->sums, 0, sizeof t->sums_host);
   moe_trainer_refresh(t, &run);
   MOE_TRY(micro_batches(t, &run));
+  MOE_TRY(moe_trainer_sync_gradients(t));
   norms(t);
+  MOE_TRY(moe_all_reduce(dp, t->stream, t->sums + MOE_SUM_LOSS, 1, MOE_F64, MOE_SUM, NULL));
   MOE_TRY(read_results(t));
 
   out->step = t->state.step;
-  out->tokens = n;
+  out->tokens = n * moe_group_size(dp);
   out->loss = out->loss_tokens > 0 ? t->sums_host[MOE_SUM_LOSS] / (double)out->loss_tokens : 0;
   double square = 0;
   for (int f = 0; f < MOE_FAMILIES; f++) square += t->sums_host[MOE_SUM_GRAD + f];
   out->grad_norm = sqrt(square);
-  moe_trainer_routing_metrics(t, out);
+  MOE_TRY(moe_trainer_routing_metrics(t, out));
   out->seconds = moe_now() - begin;
   return MOE_OK;
 }

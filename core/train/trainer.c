@@ -58,7 +58,8 @@ static moe_status allocate_host(struct moe_trainer *t) {
   t->saved = moe_alloc_array(ctx, (size_t)t->slots, sizeof *t->saved);
   t->slot = moe_alloc_array(ctx, (size_t)t->slots, sizeof *t->slot);
   t->bias_host = moe_alloc_array(ctx, (size_t)bias_elements(t->model), sizeof(float));
-  if (!t->saved || !t->slot || !t->bias_host) return MOE_MEMORY;
+  t->routing = moe_alloc_array(ctx, (size_t)moe_trainer_routing_size(t->model), sizeof *t->routing);
+  if (!t->saved || !t->slot || !t->bias_host || !t->routing) return MOE_MEMORY;
   for (int32_t i = 0; i < t->slots; i++) {
     t->slot[i].block = moe_alloc_array(ctx, (size_t)t->model->blocks, sizeof *t->slot[i].block);
     if (t->slot[i].block == NULL) return MOE_MEMORY;
@@ -112,12 +113,27 @@ static moe_status measure(struct moe_trainer *t, struct moe_model_size *size) {
   return status;
 }
 
+/* Layers of this version exchange nothing inside a micro-batch. */
+static moe_status check_axes(struct moe_trainer *t) {
+  for (int view = 0; view < MOE_VIEWS; view++)
+    for (int axis = 0; axis < MOE_AXES; axis++)
+      if (axis != MOE_AXIS_DP && t->layout.size[view][axis] > 1)
+        return moe_fail(t->ctx, MOE_UNSUPPORTED,
+                        "layout.%s: %d: this version trains on several ranks with dp only",
+                        moe_axis_name(view, axis), t->layout.size[view][axis]);
+  if (t->world->size > 1 && t->config.optimizer.shard)
+    return moe_fail(t->ctx, MOE_UNSUPPORTED,
+                    "optimizer.shard: this version keeps the whole optimizer state on every rank");
+  return MOE_OK;
+}
+
 static moe_status build(struct moe_trainer *t, const moe_train_config *config) {
   struct moe_model_size size;
   struct moe_text errors;
   moe_text_init(t->ctx, &errors);
   moe_layout_resolve(&config->layout, t->world->size, &t->layout, &errors);
   moe_text_destroy(&errors);
+  MOE_TRY(check_axes(t));
   MOE_TRY(moe_groups_create(t->world, &t->layout, &t->groups));
   MOE_TRY(moe_kernels_cpu(t->ctx, t->ctx->isa, &t->k));
   MOE_TRY(moe_model_create(t->ctx, config, moe_place_of(&t->layout, t->world->rank), &t->model));
@@ -142,10 +158,6 @@ moe_status moe_trainer_create(moe_ctx *ctx, const moe_train_config *config, moe_
   *out = NULL;
   struct moe_world *world;
   MOE_TRY(moe_ctx_world(ctx, &world));
-  if (world->size > 1)
-    return moe_fail(ctx, MOE_UNSUPPORTED,
-                    "training on %d ranks: this version's layers do not exchange anything yet",
-                    world->size);
   MOE_TRY(moe_train_config_check(ctx, config, world->size));
   struct moe_trainer *t = moe_alloc(ctx, sizeof *t);
   if (t == NULL) return MOE_MEMORY;
@@ -182,6 +194,7 @@ void moe_trainer_destroy(moe_trainer *t) {
   moe_release(t->ctx, t->saved);
   moe_release(t->ctx, t->slot);
   moe_release(t->ctx, t->bias_host);
+  moe_release(t->ctx, t->routing);
   moe_release(t->ctx, t->stats_host);
   moe_model_destroy(t->model);
   moe_release(t->ctx, t);

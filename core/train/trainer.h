@@ -29,6 +29,7 @@ struct moe_trainer {
   /* host */
   char *stats_host; /* copy of the stats arena */
   float *bias_host; /* router biases, layer after layer */
+  double *routing;  /* per MoE layer: E counts, E probability sums, aux, z, dropped; all ranks' */
   double sums_host[1 + MOE_FAMILIES];
   moe_trainer_state state;
   bool stale; /* weights changed since they were prepared */
@@ -48,8 +49,12 @@ moe_status moe_trainer_check_batch(struct moe_trainer *t, const int32_t *token,
 static inline const void *moe_trainer_host_stat(const struct moe_trainer *t, const void *device) {
   return t->stats_host + ((const char *)device - t->stats.base);
 }
-/* Metrics that come from routing statistics (host copies). */
-void moe_trainer_routing_metrics(const struct moe_trainer *t, moe_step_metrics *out);
+/* Metrics that come from routing statistics (host copies). Collective. */
+moe_status moe_trainer_routing_metrics(struct moe_trainer *t, moe_step_metrics *out);
+/* Doubles of `routing`. */
+int64_t moe_trainer_routing_size(const struct moe_model *model);
+/* Sums the gradients of the ranks that hold the same parameters. Collective. */
+moe_status moe_trainer_sync_gradients(struct moe_trainer *t);
 /* Aux-loss-free balancing: bias += rate * sign(mean count - count). */
 moe_status moe_trainer_update_bias(struct moe_trainer *t);
 /* Slot by its number over all packs; NULL outside. */
