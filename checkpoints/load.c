@@ -31,8 +31,10 @@ static moe_status load(struct moe_trainer *t, const moe_checkpoint *c) {
 
 moe_status moe_trainer_load(moe_trainer *t, const char *path) {
   moe_checkpoint *c;
-  MOE_TRY(moe_checkpoint_open(t->ctx, path, &c));
-  moe_status status = load(t, c);
-  moe_checkpoint_close(c);
-  return status;
+  moe_status status = moe_checkpoint_open(t->ctx, path, &c);
+  if (status == MOE_OK) {
+    status = load(t, c);
+    moe_checkpoint_close(c);
+  }
+  return moe_comm_agree(t->groups.of[MOE_GROUP_WORLD], t->stream, status);
 }

@@ -91,7 +91,7 @@ static moe_status save_step(struct moe_trainer *t, const char *dir, const char *
   return status;
 }
 
-moe_status moe_trainer_save(moe_trainer *t, const char *dir, int32_t keep, const char *meta_json) {
+static moe_status save(moe_trainer *t, const char *dir, int32_t keep, const char *meta_json) {
   char step[MOE_STEP_NAME];
   if (dir == NULL || dir[0] == 0) return moe_fail(t->ctx, MOE_INVALID, "save: no folder was given");
   if (keep < 0)
@@ -103,4 +103,10 @@ moe_status moe_trainer_save(moe_trainer *t, const char *dir, int32_t keep, const
   MOE_TRY(moe_folder_set_latest(t->ctx, dir, step));
   moe_folder_prune(t->ctx, dir, keep, step);
   return MOE_OK;
+}
+
+/* Where only dp spans ranks, rank 0 holds all there is. */
+moe_status moe_trainer_save(moe_trainer *t, const char *dir, int32_t keep, const char *meta_json) {
+  moe_status status = t->world->rank == 0 ? save(t, dir, keep, meta_json) : MOE_OK;
+  return moe_comm_agree(t->groups.of[MOE_GROUP_WORLD], t->stream, status);
 }

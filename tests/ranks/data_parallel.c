@@ -108,6 +108,37 @@ static void agree(moe_ctx *ctx) {
   moe_trainer_destroy(t);
 }
 
+/* All ranks save to and load from one folder; two steps, then one and one more, end alike. */
+static void resume(moe_ctx *ctx) {
+  struct setup s;
+  moe_trainer *t;
+  moe_step_metrics straight = {.size = sizeof straight}, resumed = straight;
+  char dir[] = "/tmp/moelua-ranks-XXXXXX", command[64];
+  struct moe_world *world;
+  struct moe_groups groups;
+  struct moe_layout layout;
+  struct moe_text errors;
+  init(&s, MOE_AUX_MICRO_BATCH, 0);
+  MUST(ctx, moe_ctx_world(ctx, &world));
+  moe_text_init(ctx, &errors);
+  CHECK(moe_layout_resolve(&s.config.layout, world->size, &layout, &errors));
+  moe_text_destroy(&errors);
+  MUST(ctx, moe_groups_create(world, &layout, &groups));
+  if (world->rank == 0) CHECK(mkdtemp(dir) != NULL);
+  MUST(ctx, moe_broadcast(groups.of[MOE_GROUP_WORLD], NULL, dir, sizeof dir, MOE_U8, 0, NULL));
+  MUST(ctx, moe_trainer_create(ctx, &s.config, &t));
+  MUST(ctx, moe_trainer_step(t, s.tokens, s.labels, &straight));
+  MUST(ctx, moe_trainer_save(t, dir, 0, NULL));
+  MUST(ctx, moe_trainer_step(t, s.tokens, s.labels, &straight));
+  MUST(ctx, moe_trainer_load(t, dir));
+  MUST(ctx, moe_trainer_step(t, s.tokens, s.labels, &resumed));
+  CHECK(straight.loss == resumed.loss && straight.grad_norm == resumed.grad_norm);
+  CHECK(moe_trainer_load(t, "/nonexistent") != MOE_OK);
+  moe_trainer_destroy(t);
+  snprintf(command, sizeof command, "rm -rf %s", dir);
+  if (world->rank == 0) CHECK(system(command) == 0);
+}
+
 int main(void) {
   moe_ctx *ctx = ranks_open(), *alone;
   moe_ctx_options options;
@@ -118,6 +149,7 @@ int main(void) {
   compare(ctx, alone, MOE_AUX_SEQUENCE, 1.0);
   compare(ctx, alone, MOE_AUX_GLOBAL, 0);
   agree(ctx);
+  resume(ctx);
   moe_ctx_destroy(alone);
   return ranks_close(ctx);
 }
