@@ -56,6 +56,20 @@ function Context:threads()
   return lib.moe_ctx_threads(handle.pointer(self, Context, 2))
 end
 
+-- join_mpi() -> true | nil, message, code: joins the ranks of an MPI job,
+-- before the context is used; MPI ends with it. Collective.
+function Context:join_mpi()
+  local status = lib.moe_ctx_join_mpi(handle.pointer(self, Context, 2), nil)
+  if status ~= 0 then return handle.failure(self._core, status) end
+  return true
+end
+
+-- This process among the ranks: rank, ranks.
+function Context:rank()
+  local pointer = handle.pointer(self, Context, 2)
+  return lib.moe_ctx_rank(pointer), lib.moe_ctx_ranks(pointer)
+end
+
 function Context:isa()
   return ffi.string(lib.moe_ctx_isa(handle.pointer(self, Context, 2)))
 end

@@ -8,12 +8,13 @@ progress.__index = progress
 
 local REFRESH = 0.1 -- seconds
 
--- new{ steps = last step, every = steps a line, peak = FLOP/s or nil }
+-- new{ steps = last step, every = steps a line, peak = FLOP/s or nil,
+-- silent = true on a rank that does not speak }
 function progress.new(options)
   return setmetatable({
     steps = options.steps, every = math.max(1, options.every or 1),
     peak = options.peak, live = sys.is_terminal("stderr"), last = 0,
-    rate = nil,
+    rate = nil, silent = options.silent,
   }, progress)
 end
 
@@ -52,6 +53,7 @@ end
 
 -- After each step; seconds: wall time since the step before.
 function progress:step(step, seconds)
+  if self.silent then return end
   local text = self:words(step, seconds)
   if not self.live then
     if step.step % self.every == 0 or step.step == self.steps then
@@ -67,12 +69,13 @@ end
 
 -- A line that stays, above the refreshed one.
 function progress:note(text)
+  if self.silent then return end
   io.stderr:write(self.live and "\r\27[K" or "", text, "\n")
 end
 
 -- Leaves the refreshed line where it is.
 function progress:finish()
-  if self.live then io.stderr:write("\n") end
+  if self.live and not self.silent then io.stderr:write("\n") end
 end
 
 return progress

@@ -1,4 +1,5 @@
 -- Owns how results look as text: units, aligned tables, colour.
+local ranks = require "moelua.ranks"
 local sys = require "moelua.sys"
 
 local report = {}
@@ -126,8 +127,13 @@ local function lead()
   return sys.is_terminal("stderr") and "\r\27[K" or ""
 end
 
--- One line on stderr: "moelua: text".
+-- One line on stderr: "moelua: text". The first rank speaks for all.
 function report.say(text)
+  if ranks.first() then report.own(text) end
+end
+
+-- The same from this rank, whichever it is.
+function report.own(text)
   io.stderr:write(lead(), "moelua: ", text, "\n")
 end
 

@@ -7,6 +7,7 @@ local cli = require "moelua.cli"
 local json = require "moelua.json"
 local metrics = require "moelua.metrics"
 local progress = require "moelua.progress"
+local ranks = require "moelua.ranks"
 local report = require "moelua.report"
 local sample = require "moelua.sample"
 local summary = require "moelua.summary"
@@ -110,6 +111,23 @@ local function open_data(run)
   end
 end
 
+-- A context with this rank's share of the machine, on all ranks of the job.
+local function open_context(run)
+  local compute = run.recipe.compute or {}
+  local moelua = require "moelua"
+  local options = { threads = compute.threads, isa = compute.isa,
+    log = report.log }
+  local context = need(moelua.context(options))
+  if ranks.size() == 1 then return context end
+  if (compute.threads or 0) == 0 then
+    options.threads = math.max(1, math.floor(context:threads() / ranks.here()))
+    context:close()
+    context = need(moelua.context(options))
+  end
+  need(context:join_mpi())
+  return context
+end
+
 -- run.json beside the checkpoints says which samples the cursor counts.
 local function remember_data(run, resumed)
   local path = run.dir .. "/run.json"
@@ -170,19 +188,19 @@ end
 
 local function describe(run)
   local config, recipe = run.config, run.recipe
-  report.say(("%s: %d steps of %d x %d tokens, %s, %s, %d threads"):format(
+  report.say(("%s: %d steps of %d x %d tokens, %s, %s, %s%d threads"):format(
     recipe.name or recipe.path, run.steps, config.global_batch, config.seq,
-    recipe.dtype or "f32", run.context:isa(), run.context:threads()))
+    recipe.dtype or "f32", run.context:isa(),
+    run.ranks > 1 and run.ranks .. " ranks of " or "", run.context:threads()))
 end
 
 -- Nothing is written before all that the recipe names was opened.
 local function set_up(run)
   local recipe = run.recipe
   run.config, run.anchor = require("moelua.recipe").train_config(recipe)
-  local compute = recipe.compute or {}
-  run.context = need(require("moelua").context { threads = compute.threads,
-    isa = compute.isa, log = report.log })
-  local ok, message = run.context:check_config(run.config, 1)
+  run.context = open_context(run)
+  run.rank, run.ranks = run.context:rank()
+  local ok, message = run.context:check_config(run.config, run.ranks)
   if not ok then stop(message, USAGE) end
   run.steps = recipe.schedule.steps
   run.vocab = run.config.model.vocab
@@ -194,8 +212,10 @@ local function set_up(run)
   if run.dir then need(sys.mkdirs(run.dir)) end
   local state = need(run.trainer:state())
   run.step, run.cursor = state.step, state.cursor
-  if run.dir then remember_data(run, resumed) end
-  open_metrics(run)
+  if run.rank == 0 then
+    if run.dir then remember_data(run, resumed) end
+    open_metrics(run)
+  end
   run.peak = run.context:bench_peak(recipe.dtype or "f32", 0.2)
   describe(run)
 end
@@ -268,7 +288,8 @@ end
 
 local function one_step(run)
   run.account:time("data", function()
-    need(run.loader:read(run.cursor, run.trainer.global_batch, run.tokens,
+    local share = run.trainer.global_batch / run.ranks -- dp spans all ranks
+    need(run.loader:read(run.cursor + run.rank * share, share, run.tokens,
       run.labels))
   end)
   local step, message, code = run.trainer:step(run.tokens, run.labels)
@@ -360,10 +381,10 @@ local function body(run)
     return
   end
   run.progress = progress.new { steps = run.steps, peak = run.peak,
-    every = run.recipe.log and run.recipe.log.every }
+    silent = run.rank > 0, every = run.recipe.log and run.recipe.log.every }
   loop(run)
   run.progress:finish()
-  closing(run)
+  if run.rank == 0 then closing(run) end
 end
 
 local function close(run)
@@ -373,17 +394,30 @@ local function close(run)
   end
 end
 
+-- A rank that fails among others does not wait for them: leaving without
+-- ending MPI makes the launcher end the job. An error that another rank had
+-- first is told by that one.
+local function leave(err)
+  local message = tostring(err)
+  if not message:match("^rank %d+: ") then
+    report.own(("rank %d: %s"):format(ranks.rank(), message))
+  end
+  io.stderr:flush()
+  os.exit(getmetatable(err) == Stop and err.status or FAILED, false)
+end
+
 -- run(resolved recipe[, arguments as typed]) -> exit status; says on stderr why
 -- it failed.
 function train.run(recipe, arguments)
   local run = { recipe = recipe, account = summary.new(),
     arguments = arguments or { recipe.path } }
-  guard(true)
+  guard(ranks.size() == 1) -- ranks would see a signal after different steps
   local ok, err = xpcall(body, function(err)
     if getmetatable(err) == Stop then return err end
     return debug.traceback(tostring(err), 2)
   end, run)
   guard(false)
+  if not ok and ranks.size() > 1 then leave(err) end
   close(run)
   if ok then return OK end
   if getmetatable(err) ~= Stop then error(err, 0) end

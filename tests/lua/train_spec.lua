@@ -60,7 +60,7 @@ local function fake_world(options)
   local context = {
     tokens = function() return tokens end, loader = loader,
     close = function() end, isa = function() return "x" end,
-    threads = function() return 1 end,
+    threads = function() return 1 end, rank = function() return 0, 1 end,
     check_config = function()
       if options.invalid then return nil, "seq: 0 is too small", "invalid" end
       return true

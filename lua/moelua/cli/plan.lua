@@ -2,6 +2,7 @@
 local cli = require "moelua.cli"
 local json = require "moelua.json"
 local memory = require "moelua.memory"
+local ranks = require "moelua.ranks"
 local report = require "moelua.report"
 
 local plan = {}
@@ -23,6 +24,7 @@ function plan.split(words)
 end
 
 function plan.print_errors(path, errors)
+  if not ranks.first() then return end
   report.fail(("%s: %d error%s"):format(path, #errors,
     #errors == 1 and "" or "s"))
   for _, text in ipairs(errors) do

@@ -2,6 +2,7 @@
 local cli = require "moelua.cli"
 local memory = require "moelua.memory"
 local plan = require "moelua.cli.plan"
+local ranks = require "moelua.ranks"
 local report = require "moelua.report"
 
 local run = {}
@@ -13,12 +14,13 @@ local function refuse(path, resolved)
     report.fail(message)
     return cli.USAGE
   end
-  if prediction.fits and prediction.ranks == 1 then return nil end
+  if prediction.fits and prediction.ranks <= ranks.size() then return nil end
+  if not ranks.first() then return cli.NOFIT end
   io.stdout:write(memory.table(prediction))
   io.stdout:flush()
   if prediction.fits then
-    report.fail(("%s: its layout has %d ranks, this program runs one"):format(
-      path, prediction.ranks))
+    report.fail(("%s: its layout has %d ranks, this job has %d"):format(
+      path, prediction.ranks, ranks.size()))
   else
     report.fail(("%s does not fit: a device needs %s, this machine offers %s")
       :format(path, report.bytes(prediction.total),
@@ -38,7 +40,7 @@ function run.main(arguments)
   if not resolved then return cli.USAGE end
   if options.rehearse then
     local small
-    small, message = require("moelua.recipe").rehearse(resolved)
+    small, message = require("moelua.recipe").rehearse(resolved, ranks.size())
     if not small then
       report.fail(message)
       return cli.USAGE
@@ -47,7 +49,7 @@ function run.main(arguments)
   end
   local status = refuse(path, resolved)
   if status then return status end
-  local problems = require("moelua.recipe").check(resolved, 1)
+  local problems = require("moelua.recipe").check(resolved, ranks.size())
   if #problems > 0 then
     plan.print_errors(path, problems)
     return cli.USAGE
