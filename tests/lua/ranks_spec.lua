@@ -2,6 +2,7 @@
 local support = require "support"
 
 local MPIRUN = "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
+  .. "ASAN_OPTIONS=detect_leaks=0 " -- Open MPI's plugins leak
   .. "OMPI_MCA_mpi_yield_when_idle=1 mpirun --oversubscribe --bind-to none "
 
 -- -> status, stdout, stderr
