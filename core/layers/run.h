@@ -34,8 +34,7 @@ struct moe_run {
   bool dry;                /* measuring: device memory must not be followed, not even on a CPU */
   moe_dtype dtype;         /* of activations */
   int64_t batch, seq;      /* of this micro-batch, on this rank */
-  int64_t rows;            /* batch * seq: rows of attention and of the head */
-  int64_t tokens;          /* T = rows / tp: rows of the residual stream (sequence parallelism) */
+  int64_t tokens;          /* T = batch * seq */
   const int32_t *position; /* (T), device; every sequence the same */
   bool training;           /* statistics are kept and the head makes its gradient */
   bool recompute;          /* forward is run again for backward: no statistics, no FLOP count */

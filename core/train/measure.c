@@ -54,8 +54,7 @@ moe_status moe_model_measure(struct moe_model *m, const struct moe_kernels *real
                               .dtype = m->dtype,
                               .batch = m->micro_batch,
                               .seq = m->seq,
-                              .rows = m->micro_batch * m->seq,
-                              .tokens = m->micro_batch * m->seq / m->place.tp.size,
+                              .tokens = m->micro_batch * m->seq,
                               .training = true,
                               .global_tokens = 1,
                               .loss_scale = 1};

@@ -214,8 +214,7 @@ struct moe_run moe_trainer_run(struct moe_trainer *t, int64_t batch, int64_t seq
                           .dtype = t->model->dtype,
                           .batch = batch,
                           .seq = seq,
-                          .rows = batch * seq,
-                          .tokens = batch * seq / t->model->place.tp.size,
+                          .tokens = batch * seq,
                           .position = t->position,
                           .micro = micro,
                           .global_tokens = (double)t->config.global_batch * (double)t->config.seq};

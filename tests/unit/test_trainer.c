@@ -473,6 +473,20 @@ static void test_planned_memory_is_real(void **state) {
   finish(&s);
 }
 
+/* tp halves heads and ffn columns of what is kept, and no rows of it twice. */
+static void test_planned_memory_of_tp(void **state) {
+  (void)state;
+  struct setup s;
+  init(&s, 1);
+  moe_memory_report one = {.size = sizeof one}, two = one;
+  ok(&s, moe_plan_memory(s.ctx, &s.config, &one));
+  s.config.layout.tp = 2;
+  ok(&s, moe_plan_memory(s.ctx, &s.config, &two));
+  assert_true(two.saved < one.saved);
+  assert_true(two.saved >= one.saved / 2);
+  finish(&s);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_gradients_plain),
@@ -491,6 +505,7 @@ int main(void) {
       cmocka_unit_test(test_router_bias_follows_the_load),
       cmocka_unit_test(test_no_allocation_in_the_steady_loop),
       cmocka_unit_test(test_planned_memory_is_real),
+      cmocka_unit_test(test_planned_memory_of_tp),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
