@@ -99,24 +99,17 @@ moe_status moe_all_reduce(struct moe_group g, struct moe_stream *s, void *x, int
 moe_status moe_all_gather_v(struct moe_group g, struct moe_stream *s, const void *send, void *recv,
                             const int64_t *count, const int64_t *offset, moe_dtype dtype,
                             struct moe_request *request) {
-  const struct moe_transfer t = {.op = MOE_COMM_ALL_GATHER,
-                                 .dtype = dtype,
-                                 .send = send,
-                                 .recv = recv,
-                                 .count = count,
-                                 .offset = offset};
+  const struct moe_transfer t = {MOE_COMM_ALL_GATHER, .dtype = dtype, .send = send,
+                                 .recv = recv,        .count = count, .offset = offset};
   return run(g, s, &t, request);
 }
 
 moe_status moe_reduce_scatter_v(struct moe_group g, struct moe_stream *s, const void *send,
                                 void *recv, const int64_t *count, const int64_t *offset,
                                 moe_dtype dtype, struct moe_request *request) {
-  const struct moe_transfer t = {.op = MOE_COMM_REDUCE_SCATTER,
-                                 .dtype = dtype,
-                                 .send = send,
-                                 .recv = recv,
-                                 .count = count,
-                                 .offset = offset};
+  const struct moe_transfer t = {
+      MOE_COMM_REDUCE_SCATTER, .dtype = dtype,  .send = send, .recv = recv,
+      .count = count,          .offset = offset};
   return run(g, s, &t, request);
 }
 
@@ -174,7 +167,6 @@ moe_status moe_comm_agree(struct moe_group g, struct moe_stream *s, moe_status m
   char text[MOE_ERROR_BYTES / 2] = "";
   if (own == worst) snprintf(text, sizeof text, "%.*s", (int)sizeof text - 1, ctx->error);
   MOE_TRY(moe_broadcast(g, s, text, (int64_t)sizeof text, MOE_U8, first, NULL));
-  if (own == worst) return mine;
-  if (mine != MOE_OK) return mine;
+  if (mine != MOE_OK) return mine; /* its own text stays */
   return moe_fail(ctx, (moe_status)(worst / c->size), "rank %d: %s", c->ranks[first], text);
 }

@@ -130,8 +130,6 @@ void moe_world_destroy(struct moe_world *world);
 /* The context's world: the one it joined (moelua/comm.h), else one of a single rank. Owned by the
  * context. */
 moe_status moe_ctx_world(moe_ctx *ctx, struct moe_world **out);
-/* Forgets the counts. */
-void moe_world_reset_counts(struct moe_world *world);
 
 /* The communicator of these world ranks (ascending is not needed; this rank is one of them), made
  * or found. Collective over the ranks. It lives as long as the world. */

@@ -78,8 +78,9 @@ static MPI_Datatype type_of(moe_dtype dtype) {
   return MPI_UINT16_T;
 }
 
-static moe_status ints(struct moe_comm *comm, int *out, const int64_t *in) {
-  for (int32_t i = 0; i < comm->size; i++) {
+/* MPI counts in int. */
+static moe_status ints(struct moe_comm *comm, int *out, const int64_t *in, int32_t n) {
+  for (int32_t i = 0; i < n; i++) {
     if (in[i] < 0 || in[i] > INT_MAX)
       return host_of(comm->world)
           ->fail(comm->world->ctx, MOE_COMM, "a transfer of %lld elements is too large",
@@ -101,12 +102,13 @@ static moe_status start(struct moe_comm *comm, struct moe_stream *stream,
   if (sums && moe_dtype_bytes(t->dtype) == 2)
     return host_of(world)->fail(world->ctx, MOE_UNSUPPORTED, "sums of bf16 over MPI");
   const void *send = t->send;
-  if (t->count) MOE_TRY(ints(comm, c->count[2], t->count));
-  if (t->offset) MOE_TRY(ints(comm, c->count[3], t->offset));
-  if (t->send_count) MOE_TRY(ints(comm, c->count[0], t->send_count));
-  if (t->send_offset) MOE_TRY(ints(comm, c->count[1], t->send_offset));
+  if (t->count) MOE_TRY(ints(comm, c->count[2], t->count, comm->size));
+  if (t->offset) MOE_TRY(ints(comm, c->count[3], t->offset, comm->size));
+  if (t->send_count) MOE_TRY(ints(comm, c->count[0], t->send_count, comm->size));
+  if (t->send_offset) MOE_TRY(ints(comm, c->count[1], t->send_offset, comm->size));
   size_t each = moe_dtype_bytes(t->dtype);
-  int me = comm->rank, n = (int)t->n;
+  int me = comm->rank, n = 0;
+  MOE_TRY(ints(comm, &n, &t->n, 1));
   switch (t->op) {
     case MOE_COMM_ALL_REDUCE:
       return check(world, MPI_Allreduce(MPI_IN_PLACE, t->recv, n, type, op, c->comm), "all-reduce");
@@ -117,11 +119,14 @@ static moe_status start(struct moe_comm *comm, struct moe_stream *stream,
                                   type, c->comm),
                    "all-gather");
     case MOE_COMM_REDUCE_SCATTER:
-      for (int32_t i = 0; i < comm->size; i++)
+      for (int32_t root = 0; root < comm->size; root++) {
+        const void *part = (const char *)send + (size_t)t->offset[root] * each;
+        if (root == me && part == t->recv) part = MPI_IN_PLACE;
         MOE_TRY(check(world,
-                      MPI_Reduce((const char *)send + (size_t)t->offset[i] * each, t->recv,
-                                 c->count[2][i], type, op, i, c->comm),
+                      MPI_Reduce(part, root == me ? t->recv : NULL, c->count[2][root], type, op,
+                                 root, c->comm),
                       "reduce-scatter"));
+      }
       return MOE_OK;
     case MOE_COMM_ALL_TO_ALL:
       return check(world,

@@ -42,10 +42,6 @@ void moe_world_destroy(struct moe_world *world) {
   moe_release(world->ctx, world);
 }
 
-void moe_world_reset_counts(struct moe_world *world) {
-  memset(world->count, 0, sizeof world->count);
-}
-
 static struct moe_comm *find(const struct moe_world *world, const int32_t *ranks, int32_t size) {
   for (int32_t i = 0; i < world->comms; i++) {
     struct moe_comm *c = world->comm[i];

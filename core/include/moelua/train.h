@@ -39,7 +39,7 @@ typedef struct moe_step_metrics {
   int64_t routed, dropped; /* token-expert pairs, all layers: routed = kept + dropped */
   double seconds;          /* wall time of the step */
   double flops;            /* model FLOPs of the step: forward and backward, no recompute, causal
-                              attention counted once */
+                              attention counted once; of this rank's share */
   double part_seconds[16]; /* by moe_part */
   double part_flops[16];
 } moe_step_metrics;
