@@ -31,16 +31,15 @@ struct moe_run {
   const struct moe_param_memory *memory;
   struct moe_place place;
   const struct moe_groups *groups; /* of this rank, by name */
-  bool dry;                /* measuring: device memory must not be followed, not even on a CPU */
-  moe_dtype dtype;         /* of activations */
-  int64_t batch, seq;      /* of this micro-batch, on this rank */
-  int64_t tokens;          /* T = batch * seq */
-  const int32_t *position; /* (T), device; every sequence the same */
-  bool training;           /* statistics are kept and the head makes its gradient */
-  bool recompute;          /* forward is run again for backward: no statistics, no FLOP count */
-  int32_t micro;           /* index in the step; 0 writes gradients, others add to them */
-  double global_tokens;    /* of the step, all ranks, masked ones included */
-  float loss_scale;        /* 1 / unmasked tokens of the step, all ranks */
+  moe_dtype dtype;                 /* of activations */
+  int64_t batch, seq;              /* of this micro-batch, on this rank */
+  int64_t tokens;                  /* T = batch * seq */
+  const int32_t *position;         /* (T), device; every sequence the same */
+  bool training;                   /* statistics are kept and the head makes its gradient */
+  bool recompute;       /* forward is run again for backward: no statistics, no FLOP count */
+  int32_t micro;        /* index in the step; 0 writes gradients, others add to them */
+  double global_tokens; /* of the step, all ranks, masked ones included */
+  float loss_scale;     /* 1 / unmasked tokens of the step, all ranks */
 };
 
 static inline bool moe_run_accumulates(const struct moe_run *run) { return run->micro > 0; }

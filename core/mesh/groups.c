@@ -2,15 +2,6 @@
 
 #include "base/alloc.h"
 
-static const char *const names[MOE_GROUPS] = {
-#define NAME(kind, text, view, axes) text,
-    MOE_GROUP_MAP(NAME)
-#undef NAME
-        "kv",
-    "ends"};
-
-const char *moe_group_name(int32_t kind) { return names[kind]; }
-
 static int32_t index_of(const struct moe_layout *layout, enum moe_view view, int32_t axis,
                         int32_t rank) {
   return rank / layout->stride[view][axis] % layout->size[view][axis];
@@ -67,12 +58,4 @@ moe_status moe_groups_create(struct moe_world *world, const struct moe_layout *l
   }
   moe_release(world->ctx, ranks);
   return status;
-}
-
-moe_status moe_groups_single(struct moe_world *self, struct moe_groups *out) {
-  static const int32_t zero = 0;
-  struct moe_comm *one;
-  MOE_TRY(moe_comm_get(self, &zero, 1, &one));
-  for (int32_t i = 0; i < MOE_GROUPS; i++) out->of[i] = (struct moe_group){one, i};
-  return MOE_OK;
 }

@@ -23,16 +23,13 @@
   X(WORLD, "world", ATTN, MOE_IN(TP) | MOE_IN(CP) | MOE_IN(DP) | MOE_IN(PP))
 #define MOE_IN(axis) (1u << MOE_AXIS_##axis)
 #define MOE_GROUP_ENUM(name, text, view, axes) MOE_GROUP_##name,
-/* KV: the tp ranks that hold copies of the same kv heads (tp above the kv heads). ENDS: first and
- * last stage, for tied embeddings. */
-enum moe_group_kind { MOE_GROUP_MAP(MOE_GROUP_ENUM) MOE_GROUP_KV, MOE_GROUP_ENDS, MOE_GROUPS };
+enum moe_group_kind { MOE_GROUP_MAP(MOE_GROUP_ENUM) MOE_GROUPS };
 #undef MOE_GROUP_ENUM
 
 struct moe_groups {
-  struct moe_group of[MOE_GROUPS]; /* KV and ENDS: comm NULL until moe_groups_kv, _ends made them */
+  struct moe_group of[MOE_GROUPS];
 };
 
-const char *moe_group_name(int32_t kind);
 /* Coordinates of a rank. */
 struct moe_place moe_place_of(const struct moe_layout *layout, int32_t rank);
 /* World ranks of the group of `rank` that spans these axes (bits MOE_IN(axis)) of a view, in the
@@ -42,7 +39,5 @@ int32_t moe_layout_members(const struct moe_layout *layout, enum moe_view view, 
 /* Collective over the world, in the order of the map. */
 moe_status moe_groups_create(struct moe_world *world, const struct moe_layout *layout,
                              struct moe_groups *out);
-/* Groups of one rank. */
-moe_status moe_groups_single(struct moe_world *self, struct moe_groups *out);
 
 #endif

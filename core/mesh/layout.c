@@ -231,3 +231,14 @@ bool moe_layout_resolve(const moe_layout_config *config, int32_t world, struct m
   set_strides(out);
   return same_stages(out, order, errors);
 }
+
+moe_status moe_layout_make(moe_ctx *ctx, const moe_layout_config *config, int32_t world,
+                           struct moe_layout *out) {
+  struct moe_text errors;
+  moe_status status = MOE_OK;
+  moe_text_init(ctx, &errors);
+  if (!moe_layout_resolve(config, world, out, &errors))
+    status = errors.failed ? MOE_MEMORY : moe_fail(ctx, MOE_INVALID, "%s", errors.s);
+  moe_text_destroy(&errors);
+  return status;
+}

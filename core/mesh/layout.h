@@ -32,5 +32,8 @@ const char *moe_axis_name(enum moe_view view, enum moe_axis axis);
  * that a caller can go on checking, but strides are not. */
 bool moe_layout_resolve(const moe_layout_config *config, int32_t world, struct moe_layout *out,
                         struct moe_text *errors);
+/* For a caller that needs a legal layout: MOE_INVALID, with those lines as the error's text. */
+moe_status moe_layout_make(moe_ctx *ctx, const moe_layout_config *config, int32_t world,
+                           struct moe_layout *out);
 
 #endif

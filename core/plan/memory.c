@@ -4,19 +4,6 @@
 #include "mesh/layout.h"
 #include "train/model.h"
 
-/* Measures a model as rank `rank` of the layout, which nobody else plays. */
-static moe_status measure(struct moe_model *model, const struct moe_kernels *k,
-                          const struct moe_layout *layout, int32_t rank,
-                          struct moe_model_size *size) {
-  struct moe_world *world;
-  struct moe_groups groups;
-  MOE_TRY(moe_world_recording(model->ctx, rank, layout->world, &world));
-  moe_status status = moe_groups_create(world, layout, &groups);
-  if (status == MOE_OK) status = moe_model_measure(model, k, &groups, size);
-  moe_world_destroy(world);
-  return status;
-}
-
 static void count_params(const moe_model_config *model, const struct moe_model *whole,
                          moe_memory_report *out) {
   double idle = 0;
@@ -38,14 +25,11 @@ static moe_status whole_model(moe_ctx *ctx, const moe_train_config *config,
   struct moe_model_size size;
   moe_train_config alone = *config;
   struct moe_layout layout;
-  struct moe_text errors;
   alone.layout = (moe_layout_config){.size = sizeof alone.layout};
-  moe_text_init(ctx, &errors);
-  moe_layout_resolve(&alone.layout, 1, &layout, &errors);
-  moe_text_destroy(&errors);
+  MOE_TRY(moe_layout_make(ctx, &alone.layout, 1, &layout));
   MOE_TRY(moe_model_create(ctx, &alone, moe_place_of(&layout, 0), &whole));
   count_params(&config->model, whole, out);
-  moe_status status = measure(whole, k, &layout, 0, &size);
+  moe_status status = moe_model_measure(whole, k, &layout, 0, &size);
   double flops = 0, tokens = (double)config->micro_batch * config->seq;
   for (int i = 0; i < MOE_TRACE_PARTS; i++) flops += size.flops[i];
   out->flops_per_token = status == MOE_OK ? flops / tokens : 0;
@@ -60,7 +44,7 @@ static moe_status stage_report(moe_ctx *ctx, const moe_train_config *config,
   struct moe_model *model;
   struct moe_model_size size;
   MOE_TRY(moe_model_create(ctx, config, place, &model));
-  moe_status status = measure(model, k, layout, rank, &size);
+  moe_status status = moe_model_measure(model, k, layout, rank, &size);
   if (status == MOE_OK) {
     const int32_t copies[MOE_FAMILIES] = {place.dp.size * place.cp.size, place.edp.size};
     for (int f = 0; f < MOE_FAMILIES; f++) {

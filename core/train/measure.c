@@ -25,8 +25,8 @@ static moe_status dry_run(const struct moe_model *m, const struct moe_run *run,
   return m->has_embed ? moe_embed_backward(&m->embed, run, nowhere(), saved->head.dx) : MOE_OK;
 }
 
-moe_status moe_model_measure(struct moe_model *m, const struct moe_kernels *real,
-                             const struct moe_groups *groups, struct moe_model_size *out) {
+static moe_status measure(struct moe_model *m, const struct moe_kernels *real,
+                          const struct moe_groups *groups, struct moe_model_size *out) {
   const struct moe_kernels dry = moe_kernels_dry(real);
   struct moe_param_memory nothing;
   struct moe_arena prepared, stats, saved, again, scratch;
@@ -50,7 +50,6 @@ moe_status moe_model_measure(struct moe_model *m, const struct moe_kernels *real
                               .memory = &nothing,
                               .place = m->place,
                               .groups = groups,
-                              .dry = true,
                               .dtype = m->dtype,
                               .batch = m->micro_batch,
                               .seq = m->seq,
@@ -71,4 +70,16 @@ moe_status moe_model_measure(struct moe_model *m, const struct moe_kernels *real
                                  .scratch = scratch.peak};
   for (int i = 0; i < MOE_TRACE_PARTS; i++) out->flops[i] = trace.flops[i];
   return MOE_OK;
+}
+
+moe_status moe_model_measure(struct moe_model *m, const struct moe_kernels *real,
+                             const struct moe_layout *layout, int32_t rank,
+                             struct moe_model_size *out) {
+  struct moe_world *world;
+  struct moe_groups groups;
+  MOE_TRY(moe_world_recording(m->ctx, rank, layout->world, &world));
+  moe_status status = moe_groups_create(world, layout, &groups);
+  if (status == MOE_OK) status = measure(m, real, &groups, out);
+  moe_world_destroy(world);
+  return status;
 }

@@ -56,8 +56,8 @@ moe_status moe_model_backward(const struct moe_model *model, const struct moe_ru
 moe_status moe_model_hidden(const struct moe_model *model, const struct moe_run *run,
                             const int32_t *token, struct moe_model_saved *saved, struct moe_mat *x);
 
-/* Bytes a rank needs beside the packs, and FLOPs of a step on it, by a dry run of the layers.
- * groups: of a recording world; it counts what a micro-batch would send. */
+/* Bytes a rank needs beside the packs, and FLOPs of a step on it, by a dry run of the layers as
+ * rank `rank` of the layout, with a recording world: nobody plays the others. */
 struct moe_model_size {
   size_t prepared, stats;
   size_t saved; /* one micro-batch */
@@ -65,6 +65,7 @@ struct moe_model_size {
   double flops[MOE_TRACE_PARTS]; /* one micro-batch, forward and backward */
 };
 moe_status moe_model_measure(struct moe_model *model, const struct moe_kernels *real,
-                             const struct moe_groups *groups, struct moe_model_size *out);
+                             const struct moe_layout *layout, int32_t rank,
+                             struct moe_model_size *out);
 
 #endif

@@ -102,17 +102,6 @@ static moe_status upload_start(struct moe_trainer *t) {
   return MOE_OK;
 }
 
-/* Sizes of what is allocated, as a rank that nobody else plays. */
-static moe_status measure(struct moe_trainer *t, struct moe_model_size *size) {
-  struct moe_world *world;
-  struct moe_groups groups;
-  MOE_TRY(moe_world_recording(t->ctx, t->world->rank, t->world->size, &world));
-  moe_status status = moe_groups_create(world, &t->layout, &groups);
-  if (status == MOE_OK) status = moe_model_measure(t->model, t->k, &groups, size);
-  moe_world_destroy(world);
-  return status;
-}
-
 /* Layers of this version exchange nothing inside a micro-batch. */
 static moe_status check_axes(struct moe_trainer *t) {
   for (int view = 0; view < MOE_VIEWS; view++)
@@ -129,17 +118,14 @@ static moe_status check_axes(struct moe_trainer *t) {
 
 static moe_status build(struct moe_trainer *t, const moe_train_config *config) {
   struct moe_model_size size;
-  struct moe_text errors;
-  moe_text_init(t->ctx, &errors);
-  moe_layout_resolve(&config->layout, t->world->size, &t->layout, &errors);
-  moe_text_destroy(&errors);
+  MOE_TRY(moe_layout_make(t->ctx, &config->layout, t->world->size, &t->layout));
   MOE_TRY(check_axes(t));
   MOE_TRY(moe_groups_create(t->world, &t->layout, &t->groups));
   MOE_TRY(moe_kernels_cpu(t->ctx, t->ctx->isa, &t->k));
   MOE_TRY(moe_model_create(t->ctx, config, moe_place_of(&t->layout, t->world->rank), &t->model));
   t->config.model.blocks = t->model->config.blocks;
   t->config.layout.order = NULL;
-  MOE_TRY(measure(t, &size));
+  MOE_TRY(moe_model_measure(t->model, t->k, &t->layout, t->world->rank, &size));
   MOE_TRY(t->k->stream_create(t->ctx, &t->stream));
   MOE_TRY(allocate_host(t));
   MOE_TRY(allocate_packs(t));
@@ -165,6 +151,8 @@ moe_status moe_trainer_create(moe_ctx *ctx, const moe_train_config *config, moe_
   t->config = *config;
   t->world = world;
   moe_status status = build(t, config);
+  if (t->groups.of[MOE_GROUP_WORLD].comm) /* one rank may lack memory that the others have */
+    status = moe_comm_agree(t->groups.of[MOE_GROUP_WORLD], t->stream, status);
   if (status != MOE_OK) {
     moe_trainer_destroy(t);
     return status;

@@ -108,7 +108,7 @@ static void agree(moe_ctx *ctx) {
   moe_trainer_destroy(t);
 }
 
-/* All ranks save to and load from one folder; two steps, then one and one more, end alike. */
+/* All ranks save to and load from one folder; a step after loading equals the one without. */
 static void resume(moe_ctx *ctx) {
   struct setup s;
   moe_trainer *t;
@@ -117,12 +117,9 @@ static void resume(moe_ctx *ctx) {
   struct moe_world *world;
   struct moe_groups groups;
   struct moe_layout layout;
-  struct moe_text errors;
   init(&s, MOE_AUX_MICRO_BATCH, 0);
   MUST(ctx, moe_ctx_world(ctx, &world));
-  moe_text_init(ctx, &errors);
-  CHECK(moe_layout_resolve(&s.config.layout, world->size, &layout, &errors));
-  moe_text_destroy(&errors);
+  MUST(ctx, moe_layout_make(ctx, &s.config.layout, world->size, &layout));
   MUST(ctx, moe_groups_create(world, &layout, &groups));
   if (world->rank == 0) CHECK(mkdtemp(dir) != NULL);
   MUST(ctx, moe_broadcast(groups.of[MOE_GROUP_WORLD], NULL, dir, sizeof dir, MOE_U8, 0, NULL));
