@@ -123,28 +123,8 @@ moe_status moe_router_backward(const struct moe_router *r, const struct moe_run 
   return MOE_OK;
 }
 
-/* Sum over experts of count * prob_sum, rows of E entries added up first. */
-static double balance(const int32_t *count, const float *prob_sum, int64_t rows, int64_t experts) {
-  double sum = 0;
-  for (int64_t e = 0; e < experts; e++) {
-    double c = 0, p = 0;
-    for (int64_t i = 0; i < rows; i++) {
-      c += count[i * experts + e];
-      p += (double)prob_sum[i * experts + e];
-    }
-    sum += c * p;
-  }
-  return sum;
-}
-
-double moe_router_aux_loss(const struct moe_router *r, const int32_t *count, const float *prob_sum,
-                           int64_t micros, int64_t segments, int64_t tokens) {
-  int64_t rows = micros * segments, per_scope = r->aux_scope == MOE_AUX_GLOBAL ? rows : 1;
-  double n = (double)(tokens * micros) * (double)per_scope / (double)rows, sum = 0;
-  for (int64_t i = 0; i < rows; i += per_scope)
-    sum += balance(count + i * r->experts, prob_sum + i * r->experts, per_scope, r->experts);
-  double scopes = (double)(rows / per_scope);
-  return r->aux_coef * (double)r->experts / ((double)r->topk * n * n) * sum / scopes;
+double moe_router_aux_loss(const struct moe_router *r, double count_prob, double tokens) {
+  return r->aux_coef * (double)r->experts / ((double)r->topk * tokens * tokens) * count_prob;
 }
 
 double moe_router_z_loss(const struct moe_router *r, const double *z_sum, int64_t micros,

@@ -40,10 +40,10 @@ moe_status moe_router_backward(const struct moe_router *r, const struct moe_run 
                                const struct moe_moe_stats *stats,
                                const struct moe_router_saved *saved, struct moe_mat x,
                                const float *dprob, struct moe_mat dx);
-/* The loss terms of one step from host copies of its statistics (micro slices together);
- * tokens: of one micro-batch. */
-double moe_router_aux_loss(const struct moe_router *r, const int32_t *count, const float *prob_sum,
-                           int64_t micros, int64_t segments, int64_t tokens);
+/* The auxiliary loss of one scope of `tokens` tokens; count_prob: sum over experts of how often
+ * they were chosen times the sum of their probabilities. */
+double moe_router_aux_loss(const struct moe_router *r, double count_prob, double tokens);
+/* Of one step, from host copies of its statistics; tokens: of one micro-batch. */
 double moe_router_z_loss(const struct moe_router *r, const double *z_sum, int64_t micros,
                          int64_t tokens);
 

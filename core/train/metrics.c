@@ -22,6 +22,20 @@ int64_t moe_trainer_routing_size(const struct moe_model *model) {
   return n;
 }
 
+/* Auxiliary loss of this rank's scopes that are not the whole step: their mean. */
+static double scopes_aux(const struct moe_layer *m, const int32_t *count, const float *prob,
+                         int64_t scopes, double tokens) {
+  int64_t experts = m->stats.experts;
+  double sum = 0;
+  for (int64_t i = 0; i < scopes; i++) {
+    double count_prob = 0;
+    for (int64_t e = 0; e < experts; e++)
+      count_prob += (double)count[i * experts + e] * (double)prob[i * experts + e];
+    sum += moe_router_aux_loss(&m->router, count_prob, tokens);
+  }
+  return sum / (double)scopes;
+}
+
 /* This rank's part. */
 static void layer_sums(const struct moe_trainer *t, const struct moe_layer *m, double *out) {
   const struct moe_moe_stats *s = &m->stats;
@@ -40,7 +54,8 @@ static void layer_sums(const struct moe_trainer *t, const struct moe_layer *m, d
     out[s->experts + e] = p;
   }
   double *scalar = out + 2 * s->experts;
-  scalar[AUX] = moe_router_aux_loss(&m->router, count, prob, micros, s->segments, tokens);
+  scalar[AUX] =
+      scopes_aux(m, count, prob, micros * s->segments, (double)tokens / (double)s->segments);
   scalar[Z] = moe_router_z_loss(&m->router, z, micros, tokens);
   scalar[DROPPED] = 0;
   for (int64_t i = 0; i < micros; i++) scalar[DROPPED] += dropped[i];
@@ -62,11 +77,9 @@ static void layer_metrics(const struct moe_layer *m, const double *in, int32_t r
   out->routed += (int64_t)all;
   out->dropped += (int64_t)scalar[DROPPED];
   out->z_loss += scalar[Z] / ranks;
-  if (m->router.aux_scope == MOE_AUX_GLOBAL && ranks > 1)
-    out->aux_loss += m->router.aux_coef * (double)experts * product /
-                     ((double)m->router.topk * global_tokens * global_tokens);
-  else
-    out->aux_loss += scalar[AUX] / ranks;
+  out->aux_loss += m->router.aux_scope == MOE_AUX_GLOBAL
+                       ? moe_router_aux_loss(&m->router, product, global_tokens)
+                       : scalar[AUX] / ranks;
 }
 
 moe_status moe_trainer_routing_metrics(struct moe_trainer *t, moe_step_metrics *out) {
