@@ -27,6 +27,7 @@ struct model {
   struct moe_hf_config hf;
   struct moe_safetensors weights, reference;
   moe_trainer *trainer;
+  struct bounds far; /* the largest distances that were seen */
   int32_t batch, seq;
   int32_t *tokens, *labels;
 };
@@ -148,13 +149,14 @@ static void compare_logits(struct model *m, const char *name, double bound) {
   assert_non_null(got);
   double worst = 0, largest = 0;
   for (int32_t b = 0; b < m->batch; b++)
-    ok(m->ctx, moe_trainer_logits(m->trainer, m->tokens + b * m->seq, m->seq, 1,
-                                  got + b * m->seq * vocab));
+    ok(m->ctx,
+       moe_trainer_logits(m->trainer, m->tokens + b * m->seq, m->seq, 1, got + b * m->seq * vocab));
   for (int64_t i = 0; i < n; i++) {
     assert_true(isfinite(got[i]));
     worst = fmax(worst, fabs((double)got[i] - (double)want[i]));
     largest = fmax(largest, fabs((double)want[i]));
   }
+  m->far.logits = worst / largest;
   if (worst > bound * largest)
     fail_msg("%s %s: %g, bound %g", m->weights.path, name, worst / largest, bound);
   free(want);
@@ -177,6 +179,7 @@ static void compare_gradient(struct model *m, const struct moe_safetensor *t, co
     error += d * d;
     norm += (double)want[i] * (double)want[i];
   }
+  if (norm > 0) m->far.grad = fmax(m->far.grad, sqrt(error / norm));
   if (!(error <= bound * bound * norm))
     fail_msg("%s: %g, bound %g", t->name, sqrt(error / norm), bound);
   free(got);
@@ -195,7 +198,8 @@ static void compare_gradients(struct model *m, const char *prefix, bool all, dou
   if (all) assert_int_equal(seen, m->weights.tensors);
 }
 
-static void check_close(const char *what, double got, double want, double bound) {
+static void check_loss(struct model *m, const char *what, double got, double want, double bound) {
+  m->far.loss = fmax(m->far.loss, fabs(got - want) / fabs(want));
   if (!(fabs(got - want) <= bound * fabs(want)))
     fail_msg("%s: %.9g, transformers has %.9g: off by %g, bound %g", what, got, want,
              fabs(got - want) / fabs(want), bound);
@@ -210,18 +214,20 @@ static void check_family(const char *family, moe_dtype dtype, const char *isa) {
   float *loss = read_f32(&m, &m.reference, fp32 ? "loss" : "bf16.loss", NULL);
   compare_logits(&m, fp32 ? "logits" : "bf16.logits", bounds.logits);
   ok(m.ctx, moe_trainer_gradients(m.trainer, m.tokens, m.labels, &metrics));
-  check_close("loss", metrics.loss + metrics.aux_loss, (double)loss[0], bounds.loss);
+  check_loss(&m, "loss", metrics.loss + metrics.aux_loss, (double)loss[0], bounds.loss);
   compare_gradients(&m, fp32 ? "grad." : "bf16.grad.", fp32, bounds.grad);
   if (fp32) {
     float *losses = read_f32(&m, &m.reference, "adamw.losses", NULL);
     for (int i = 0; i < 10; i++) {
       ok(m.ctx, moe_trainer_step(m.trainer, m.tokens, m.labels, &metrics));
-      check_close("loss of an AdamW step", metrics.loss + metrics.aux_loss, (double)losses[i],
-                  bounds.loss);
+      check_loss(&m, "loss of an AdamW step", metrics.loss + metrics.aux_loss, (double)losses[i],
+                 bounds.loss);
     }
     free(losses);
   }
   free(loss);
+  print_message("%-14s %s %-8s logits %.1e  losses %.1e  gradients %.1e\n", family,
+                fp32 ? "f32 " : "bf16", isa ? isa : "", m.far.logits, m.far.loss, m.far.grad);
   close_model(&m);
 }
 
@@ -247,12 +253,13 @@ static void test_bf16(void **state) {
 /* A name that the family does not have is refused by name. */
 static void test_unknown_names(void **state) {
   (void)state;
-  static const char *const wrong[] = {
-      "model.layers.0.mlp.gate.bias", "model.layers.9.input_layernorm.weight", "transformer.h.0",
-      "model.layers.0.block_sparse_moe.experts.8.w1.weight",
-      "model.layers.0.block_sparse_moe.experts.0.w4.weight",
-      "model.layers.x.input_layernorm.weight",
-      "model.layers.0.self_attn.q_proj.bias"};
+  static const char *const wrong[] = {"model.layers.0.mlp.gate.bias",
+                                      "model.layers.9.input_layernorm.weight",
+                                      "transformer.h.0",
+                                      "model.layers.0.block_sparse_moe.experts.8.w1.weight",
+                                      "model.layers.0.block_sparse_moe.experts.0.w4.weight",
+                                      "model.layers.x.input_layernorm.weight",
+                                      "model.layers.0.self_attn.q_proj.bias"};
   struct model m;
   struct moe_hf_place place;
   open_model(&m, "mixtral", MOE_F32, NULL);
