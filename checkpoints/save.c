@@ -107,6 +107,7 @@ static moe_status save(moe_trainer *t, const char *dir, int32_t keep, const char
 
 /* Where only dp spans ranks, rank 0 holds all there is. */
 moe_status moe_trainer_save(moe_trainer *t, const char *dir, int32_t keep, const char *meta_json) {
+  MOE_TRY(moe_source_check(t));
   moe_status status = t->world->rank == 0 ? save(t, dir, keep, meta_json) : MOE_OK;
   return moe_comm_agree(t->groups.of[MOE_GROUP_WORLD], t->stream, status);
 }

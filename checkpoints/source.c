@@ -13,6 +13,14 @@ struct moe_source moe_source_of_trainer(struct moe_trainer *t) {
                              .stream = t->stream};
 }
 
+moe_status moe_source_check(const struct moe_trainer *t) {
+  for (int f = 0; f < MOE_FAMILIES; f++)
+    if (t->optim.buckets.zero[f])
+      return moe_fail(t->ctx, MOE_UNSUPPORTED,
+                      "checkpoints of a sharded optimizer (optimizer.shard) on several ranks");
+  return MOE_OK;
+}
+
 float *moe_source_values(const struct moe_source *s, const struct moe_slot *slot,
                          enum moe_store store) {
   float *const *base = store == MOE_STORE_WEIGHT    ? s->memory->weight

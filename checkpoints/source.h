@@ -14,6 +14,9 @@ struct moe_source {
   struct moe_stream *stream;
 };
 struct moe_source moe_source_of_trainer(struct moe_trainer *trainer);
+/* MOE_UNSUPPORTED where the state is divided in a way that this version does not save. The same
+ * answer on all ranks. */
+moe_status moe_source_check(const struct moe_trainer *trainer);
 
 /* The slot's box in a store, device memory; NULL where a buffer has nothing. */
 float *moe_source_values(const struct moe_source *source, const struct moe_slot *slot,

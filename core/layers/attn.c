@@ -26,6 +26,7 @@ static struct moe_slot head_slot(const char *prefix, const char *suffix, int64_t
   int64_t mine = moe_max64(1, heads / tp.size);
   slot.count[0] = mine * head_dim;
   slot.start[0] = heads * tp.rank / tp.size * head_dim;
+  slot.copies = (int32_t)(mine * tp.size / heads);
   return slot;
 }
 

@@ -17,10 +17,12 @@ void moe_slot_split(struct moe_slot *slot, int32_t d, struct moe_coord axis) {
 
 moe_status moe_param_declare(struct moe_params *params, const struct moe_slot *slot,
                              struct moe_param *out) {
-  struct moe_pack *pack = &params->pack[slot->family];
+  bool replicated = slot->replicated && slot->family == MOE_FAMILY_DENSE;
+  enum moe_family family = replicated ? MOE_FAMILY_REPLICATED : slot->family;
+  struct moe_pack *pack = &params->pack[family];
   int32_t index;
   MOE_TRY(moe_pack_add(pack, slot, &index));
-  *out = (struct moe_param){slot->family, pack->slot[index].offset, pack->slot[index].elements};
+  *out = (struct moe_param){family, pack->slot[index].offset, pack->slot[index].elements};
   return MOE_OK;
 }
 

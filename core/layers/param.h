@@ -10,7 +10,7 @@ struct moe_slot moe_slot_make(const char *prefix, const char *suffix, int32_t di
                               const int64_t *dim);
 /* My even part of dimension d along an axis. */
 void moe_slot_split(struct moe_slot *slot, int32_t d, struct moe_coord axis);
-/* Adds to the family's pack. */
+/* Adds to the pack of the slot's family; a replicated slot to that of the replicated. */
 moe_status moe_param_declare(struct moe_params *params, const struct moe_slot *slot,
                              struct moe_param *out);
 /* A norm weight: ones, (n), the same on all tp ranks. */

@@ -40,6 +40,10 @@ struct moe_run {
   int32_t micro;        /* index in the step; 0 writes gradients, others add to them */
   double global_tokens; /* of the step, all ranks, masked ones included */
   float loss_scale;     /* 1 / unmasked tokens of the step, all ranks */
+  /* Told on the last micro-batch that the gradients of a block (of this stage, from 0) and of all
+     behind it are final; the number of blocks: of the head alone. NULL: nobody asks. */
+  moe_status (*final)(void *arg, int32_t block);
+  void *final_arg;
 };
 
 static inline bool moe_run_accumulates(const struct moe_run *run) { return run->micro > 0; }
@@ -59,6 +63,10 @@ static inline moe_status moe_mat_get(struct moe_arena *arena, moe_dtype dtype, i
     (pointer) = moe_arena_get((arena), (size_t)(n) * sizeof *(pointer)); \
     if ((pointer) == NULL) return MOE_INTERNAL;                          \
   } while (0)
+
+static inline moe_status moe_run_final(const struct moe_run *run, int32_t block) {
+  return run->final ? run->final(run->final_arg, block) : MOE_OK;
+}
 
 /* Model FLOPs: recomputation does not count. */
 static inline void moe_run_flops(const struct moe_run *run, moe_part part, double flops) {

@@ -2,6 +2,16 @@
 
 #include "base/alloc.h"
 
+/* What the named groups span. */
+static const struct {
+  enum moe_view view;
+  uint32_t axes;
+} spans[] = {
+#define SPAN(kind, text, view, axes) {MOE_VIEW_##view, axes},
+    MOE_GROUP_MAP(SPAN)
+#undef SPAN
+};
+
 static int32_t index_of(const struct moe_layout *layout, enum moe_view view, int32_t axis,
                         int32_t rank) {
   return rank / layout->stride[view][axis] % layout->size[view][axis];
@@ -37,16 +47,42 @@ int32_t moe_layout_members(const struct moe_layout *layout, enum moe_view view, 
   return n;
 }
 
+struct moe_coord moe_layout_share(const struct moe_layout *layout, enum moe_group_kind kind,
+                                  int32_t rank) {
+  enum moe_view view = spans[kind].view;
+  struct moe_coord at = {1, 0};
+  for (int i = 0; i < MOE_AXES; i++) {
+    int32_t axis = layout->order[i];
+    if (!(spans[kind].axes & 1u << axis)) continue;
+    at.rank += index_of(layout, view, axis, rank) * at.size;
+    at.size *= layout->size[view][axis];
+  }
+  return at;
+}
+
+moe_status moe_groups_copies(struct moe_world *world, const struct moe_layout *layout,
+                             int32_t copies, struct moe_group *out) {
+  int32_t stride = layout->stride[MOE_VIEW_ATTN][MOE_AXIS_TP];
+  int32_t me = index_of(layout, MOE_VIEW_ATTN, MOE_AXIS_TP, world->rank) % copies;
+  int32_t *ranks = moe_alloc_array(world->ctx, (size_t)copies, sizeof *ranks);
+  if (ranks == NULL) return MOE_MEMORY;
+  for (int32_t i = 0; i < copies; i++) ranks[i] = world->rank + (i - me) * stride;
+  out->tag = MOE_GROUP_TP;
+  moe_status status = moe_comm_get(world, ranks, copies, &out->comm);
+  moe_release(world->ctx, ranks);
+  return status;
+}
+
+static moe_status make_copies(struct moe_world *world, const struct moe_layout *layout) {
+  int32_t tp = layout->size[MOE_VIEW_ATTN][MOE_AXIS_TP];
+  struct moe_group unused;
+  for (int32_t copies = 2; copies < tp; copies++)
+    if (tp % copies == 0) MOE_TRY(moe_groups_copies(world, layout, copies, &unused));
+  return MOE_OK;
+}
+
 moe_status moe_groups_create(struct moe_world *world, const struct moe_layout *layout,
                              struct moe_groups *out) {
-  static const struct {
-    enum moe_view view;
-    uint32_t axes;
-  } spans[] = {
-#define SPAN(kind, text, view, axes) {MOE_VIEW_##view, axes},
-      MOE_GROUP_MAP(SPAN)
-#undef SPAN
-  };
   *out = (struct moe_groups){0};
   int32_t *ranks = moe_alloc_array(world->ctx, (size_t)layout->world, sizeof *ranks);
   if (ranks == NULL) return MOE_MEMORY;
@@ -57,5 +93,5 @@ moe_status moe_groups_create(struct moe_world *world, const struct moe_layout *l
     status = moe_comm_get(world, ranks, n, &out->of[i].comm);
   }
   moe_release(world->ctx, ranks);
-  return status;
+  return status == MOE_OK ? make_copies(world, layout) : status;
 }

@@ -36,8 +36,16 @@ struct moe_place moe_place_of(const struct moe_layout *layout, int32_t rank);
  * order string's order; ranks has room for all. Returns how many. */
 int32_t moe_layout_members(const struct moe_layout *layout, enum moe_view view, uint32_t axes,
                            int32_t rank, int32_t *ranks);
+/* Size of a named group of `rank`, and the rank's place in it, as moe_groups_create has them. */
+struct moe_coord moe_layout_share(const struct moe_layout *layout, enum moe_group_kind kind,
+                                  int32_t rank);
 /* Collective over the world, in the order of the map. */
 moe_status moe_groups_create(struct moe_world *world, const struct moe_layout *layout,
                              struct moe_groups *out);
+/* The `copies` neighbours in tp that share what tp / copies ranks could hold: this rank's run of so
+ * many members of its tp group. copies divides tp. Counted as tp's. moe_groups_create made all of
+ * them, so ranks of different stages may ask for different ones. */
+moe_status moe_groups_copies(struct moe_world *world, const struct moe_layout *layout,
+                             int32_t copies, struct moe_group *out);
 
 #endif

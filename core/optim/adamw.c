@@ -1,7 +1,8 @@
 #include "optim/adamw.h"
 
+/* Slots behind each other with one weight decay. */
 struct range {
-  int64_t first, last;
+  struct moe_held at;
   double decay;
 };
 
@@ -9,12 +10,12 @@ static void update(const struct moe_kernels *k, struct moe_stream *stream,
                    const struct moe_param_memory *memory, enum moe_family family, struct range r,
                    const moe_optimizer_config *config, double lr, int64_t step,
                    const float *grad_scale) {
-  if (r.first >= r.last) return;
-  const struct moe_adamw_args args = {.w = memory->weight[family] + r.first,
-                                      .m = memory->exp_avg[family] + r.first,
-                                      .v = memory->exp_avg_sq[family] + r.first,
-                                      .g = memory->grad[family] + r.first,
-                                      .n = r.last - r.first,
+  if (r.at.first >= r.at.last) return;
+  const struct moe_adamw_args args = {.w = memory->weight[family] + r.at.first,
+                                      .m = memory->exp_avg[family] + r.at.moment,
+                                      .v = memory->exp_avg_sq[family] + r.at.moment,
+                                      .g = memory->grad[family] + r.at.first,
+                                      .n = r.at.last - r.at.first,
                                       .lr = (float)lr,
                                       .beta1 = (float)config->beta1,
                                       .beta2 = (float)config->beta2,
@@ -27,21 +28,21 @@ static void update(const struct moe_kernels *k, struct moe_stream *stream,
 
 void moe_adamw_step(const struct moe_kernels *k, struct moe_stream *stream,
                     const struct moe_pack *pack, const struct moe_param_memory *memory,
-                    int64_t first, int64_t last, const moe_optimizer_config *config, double lr,
+                    struct moe_held part, const moe_optimizer_config *config, double lr,
                     int64_t step, const float *grad_scale) {
-  struct range r = {first, first, 0};
-  for (int32_t i = 0; i < pack->slots; i++) {
+  struct range r = {{0}, 0};
+  for (int32_t i = moe_pack_slot_at(pack, part.first); i < pack->slots; i++) {
     const struct moe_slot *slot = &pack->slot[i];
-    int64_t a = moe_max64(slot->offset, first);
-    int64_t b = moe_min64(slot->offset + slot->elements, last);
+    int64_t a = moe_max64(slot->offset, part.first);
+    int64_t b = moe_min64(slot->offset + slot->elements, part.last);
+    if (slot->offset >= part.last) break;
     if (slot->buffer || a >= b) continue;
     double decay = config->decay & (int32_t)slot->decay ? config->weight_decay : 0;
-    bool follows = a - r.last < MOE_PACK_ALIGN && decay == r.decay; /* gaps hold zeros */
-    if (!follows) {
+    if (a != r.at.last || decay != r.decay) {
       update(k, stream, memory, pack->family, r, config, lr, step, grad_scale);
-      r = (struct range){a, b, decay};
+      r = (struct range){{a, b, part.moment + a - part.first}, decay};
     }
-    r.last = b;
+    r.at.last = b;
   }
   update(k, stream, memory, pack->family, r, config, lr, step, grad_scale);
 }

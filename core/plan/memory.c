@@ -2,6 +2,8 @@
 #include "base/alloc.h"
 #include "base/ctx.h"
 #include "mesh/layout.h"
+#include "optim/buckets.h"
+#include "optim/sharing.h"
 #include "train/model.h"
 
 static void count_params(const moe_model_config *model, const struct moe_model *whole,
@@ -37,6 +39,21 @@ static moe_status whole_model(moe_ctx *ctx, const moe_train_config *config,
   return status;
 }
 
+/* Both moments, in the buckets that the optimizer of this rank would have. */
+static moe_status moments_bytes(const struct moe_model *model, const struct moe_layout *layout,
+                                int32_t rank, bool zero, uint64_t *out) {
+  struct moe_coord share[MOE_FAMILIES];
+  struct moe_buckets buckets;
+  for (int f = 0; f < MOE_FAMILIES; f++)
+    share[f] = moe_layout_share(layout, moe_family_group((enum moe_family)f), rank);
+  MOE_TRY(moe_buckets_create(model->ctx, &model->params,
+                             (const int32_t(*)[MOE_FAMILIES])model->first_slot, model->blocks,
+                             share, zero, &buckets));
+  for (int f = 0; f < MOE_FAMILIES; f++) *out += 2 * sizeof(float) * (uint64_t)buckets.moments[f];
+  moe_buckets_destroy(&buckets);
+  return MOE_OK;
+}
+
 static moe_status stage_report(moe_ctx *ctx, const moe_train_config *config,
                                const struct moe_kernels *k, const struct moe_layout *layout,
                                int32_t rank, moe_memory_report *out) {
@@ -45,14 +62,10 @@ static moe_status stage_report(moe_ctx *ctx, const moe_train_config *config,
   struct moe_model_size size;
   MOE_TRY(moe_model_create(ctx, config, place, &model));
   moe_status status = moe_model_measure(model, k, layout, rank, &size);
+  if (status == MOE_OK)
+    status = moments_bytes(model, layout, rank, config->optimizer.shard != 0, &out->optimizer);
   if (status == MOE_OK) {
-    const int32_t copies[MOE_FAMILIES] = {place.dp.size * place.cp.size, place.edp.size};
-    for (int f = 0; f < MOE_FAMILIES; f++) {
-      uint64_t n = (uint64_t)model->params.pack[f].elements;
-      out->params_local += (int64_t)n;
-      out->optimizer +=
-          8 * (config->optimizer.shard ? (n + (uint64_t)copies[f] - 1) / (uint64_t)copies[f] : n);
-    }
+    for (int f = 0; f < MOE_FAMILIES; f++) out->params_local += model->params.pack[f].elements;
     int64_t live = moe_min64(place.pp.size - place.pp.rank, model->micros);
     if (model->global_aux) live = model->micros;
     out->weights = 4 * (uint64_t)out->params_local;

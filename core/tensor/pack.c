@@ -20,6 +20,18 @@ const struct moe_slot *moe_pack_find(const struct moe_pack *pack, const char *na
   return NULL;
 }
 
+int32_t moe_pack_slot_at(const struct moe_pack *pack, int64_t at) {
+  int32_t low = 0, high = pack->slots;
+  while (low < high) {
+    int32_t middle = low + (high - low) / 2;
+    if (pack->slot[middle].offset + pack->slot[middle].elements > at)
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  return low;
+}
+
 /* Elements of the slot's box; checks it against the global shape. */
 static moe_status box_elements(moe_ctx *ctx, const struct moe_slot *slot, int64_t *out) {
   int64_t n = 1;

@@ -11,8 +11,11 @@
 
 enum { MOE_SLOT_DIMS = 4, MOE_SLOT_NAME = 96 };
 
-/* Which view a parameter lives in; a property of the layout's rules, not of its degrees. */
-enum moe_family { MOE_FAMILY_DENSE, MOE_FAMILY_EXPERT, MOE_FAMILIES };
+/* How the ranks share a parameter, each family a pack; a property of the layout's rules, not of its
+ * degrees. Dense: the attention view, split over tp. Replicated: the attention view, the same on
+ * all tp ranks, each of which sees only its part of the sequence or of the heads. Expert: the MoE
+ * view. optim/sharing.h has what follows from it. */
+enum moe_family { MOE_FAMILY_DENSE, MOE_FAMILY_REPLICATED, MOE_FAMILY_EXPERT, MOE_FAMILIES };
 
 enum moe_init { MOE_INIT_NORMAL, MOE_INIT_ONES, MOE_INIT_ZEROS };
 
@@ -27,8 +30,9 @@ struct moe_slot {
   moe_decay_class decay;
   enum moe_init init;
   float init_std;
-  bool replicated;  /* the same values on all tp ranks, each seeing only its part of the sequence:
-                       gradients are summed over tp; counted once in the norm */
+  bool replicated;  /* of the replicated family; a shorter word for layers */
+  int32_t copies;   /* neighbours in tp that hold this same box (kv heads where tp exceeds them),
+                       each seeing its part of the query heads; 0 or 1: none do */
   bool buffer;      /* no gradient, no optimizer state (router bias) */
   bool join;        /* follows the slot before without a gap: q, k, v read as one matrix */
   int64_t offset;   /* of my box in the pack, elements */
@@ -53,6 +57,8 @@ void moe_pack_destroy(struct moe_pack *pack);
 moe_status moe_pack_add(struct moe_pack *pack, const struct moe_slot *slot, int32_t *index);
 /* NULL when there is none. */
 const struct moe_slot *moe_pack_find(const struct moe_pack *pack, const char *name);
+/* The first slot that ends behind element `at`; `slots` when there is none. */
+int32_t moe_pack_slot_at(const struct moe_pack *pack, int64_t at);
 /* Fills host memory `values` (pack.elements floats) with initial weights of seed: a function of
  * (seed, name, global index) alone, so the same in every layout. Gaps get 0. */
 void moe_pack_fill_initial(const struct moe_pack *pack, uint64_t seed, float *values);

@@ -13,15 +13,21 @@ static void stage_blocks(int32_t n, struct moe_coord pp, int32_t *first, int32_t
   *first = pp.rank * base + (pp.rank < rest ? pp.rank : rest);
 }
 
+static void mark_slots(struct moe_model *m, int32_t block) {
+  for (int f = 0; f < MOE_FAMILIES; f++) m->first_slot[block][f] = m->params.pack[f].slots;
+}
+
 static moe_status declare(struct moe_model *m) {
   if (m->has_embed) MOE_TRY(moe_embed_params(&m->embed, &m->config, m->place, &m->params));
   for (int32_t i = 0; i < m->blocks; i++) {
     char prefix[32];
     int32_t number = m->first_block + i;
+    mark_slots(m, i);
     snprintf(prefix, sizeof prefix, "blocks.%d.", number);
     MOE_TRY(moe_block_params(&m->block[i], &m->config, &m->config.blocks[number], m->place, prefix,
                              &m->params));
   }
+  mark_slots(m, m->blocks);
   if (m->has_head) MOE_TRY(moe_head_params(&m->head, &m->config, &m->embed, m->place, &m->params));
   return MOE_OK;
 }
@@ -70,8 +76,9 @@ moe_status moe_model_create(moe_ctx *ctx, const moe_train_config *config, struct
   m->config.blocks = blocks;
   m->block = moe_alloc_array(ctx, (size_t)m->blocks, sizeof *m->block);
   m->rope = moe_alloc_array(ctx, (size_t)m->blocks + 1, sizeof *m->rope);
+  m->first_slot = moe_alloc_array(ctx, (size_t)m->blocks + 1, sizeof *m->first_slot);
   moe_status status = MOE_MEMORY;
-  if (blocks && m->block && m->rope) {
+  if (blocks && m->block && m->rope && m->first_slot) {
     memcpy(blocks, config->model.blocks, n * sizeof *blocks);
     init_layers(m, config);
     status = declare(m);
@@ -90,6 +97,7 @@ void moe_model_destroy(struct moe_model *m) {
   moe_release(m->ctx, (void *)(uintptr_t)m->config.blocks);
   moe_release(m->ctx, m->block);
   moe_release(m->ctx, m->rope);
+  moe_release(m->ctx, m->first_slot);
   moe_release(m->ctx, m);
 }
 
@@ -172,7 +180,10 @@ moe_status moe_model_forward(const struct moe_model *m, const struct moe_run *ru
 moe_status moe_model_backward(const struct moe_model *m, const struct moe_run *run,
                               const int32_t *token, struct moe_model_saved *saved) {
   struct moe_mat d = saved->head.dx;
-  for (int32_t i = m->blocks - 1; i >= 0; i--)
+  MOE_TRY(moe_run_final(run, m->blocks)); /* the head's came with forward */
+  for (int32_t i = m->blocks - 1; i >= 0; i--) {
     MOE_TRY(moe_block_backward(&m->block[i], run, &saved->block[i], d));
+    MOE_TRY(moe_run_final(run, i));
+  }
   return moe_embed_backward(&m->embed, run, token, d);
 }

@@ -20,7 +20,8 @@ struct moe_model {
   struct moe_embed embed;
   struct moe_block *block;
   struct moe_head head;
-  struct moe_rope_table *rope; /* distinct (theta, D) */
+  int32_t (*first_slot)[MOE_FAMILIES]; /* slots before block b; entry `blocks`: before the head */
+  struct moe_rope_table *rope;         /* distinct (theta, D) */
   int32_t ropes;
 };
 

@@ -58,6 +58,21 @@ moe_status moe_trainer_param_find(const moe_trainer *t, const char *name, int64_
                   near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
 }
 
+/* The slot's moments; with ZeRO another rank may hold a part of them, or of the summed gradient. */
+static moe_status held_whole(moe_trainer *t, const struct moe_slot *slot, int64_t *moment) {
+  struct moe_held run;
+  int32_t at = 0;
+  *moment = slot->offset;
+  if (!t->optim.buckets.zero[slot->family] || slot->elements == 0) return MOE_OK;
+  bool some = moe_buckets_next(&t->optim.buckets, slot, &at, &run);
+  *moment = some ? run.moment : 0;
+  if (some && run.last - run.first == slot->elements) return MOE_OK;
+  return moe_fail(t->ctx, MOE_UNSUPPORTED,
+                  "%s: optimizer.shard: other ranks hold a part of its moments and of its summed "
+                  "gradient; a checkpoint has them whole",
+                  slot->name);
+}
+
 /* Where the slot's values of a kind lie on the device. */
 static moe_status locate(moe_trainer *t, const struct moe_slot *slot, int32_t kind, int64_t n,
                          float **out) {
@@ -75,7 +90,10 @@ static moe_status locate(moe_trainer *t, const struct moe_slot *slot, int32_t ki
   if (n != slot->elements)
     return moe_fail(t->ctx, MOE_INVALID, "%s: %lld values, this rank's slice has %lld", slot->name,
                     (long long)n, (long long)slot->elements);
-  *out = pack[slot->family] + slot->offset;
+  int64_t offset = slot->offset, moment;
+  if (kind != MOE_TENSOR_WEIGHT) MOE_TRY(held_whole(t, slot, &moment));
+  if (kind == MOE_TENSOR_EXP_AVG || kind == MOE_TENSOR_EXP_AVG_SQ) offset = moment;
+  *out = pack[slot->family] + offset;
   return MOE_OK;
 }
 

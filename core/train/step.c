@@ -2,7 +2,6 @@
  * results, update. */
 #include <math.h>
 
-#include "optim/adamw.h"
 #include "optim/lr.h"
 #include "train/trainer.h"
 
@@ -29,7 +28,18 @@ static moe_status forward(struct moe_trainer *t, const struct moe_run *run) {
                            t->sums + MOE_SUM_LOSS, &t->slot[run->micro % t->slots]);
 }
 
-static moe_status backward(struct moe_trainer *t, const struct moe_run *run) {
+/* Gradients are summed over the ranks while backward goes on. */
+static moe_status gradients_final(void *arg, int32_t block) {
+  struct moe_trainer *t = arg;
+  moe_trace_begin(&t->trace, MOE_PART_GRAD);
+  moe_status status = moe_optim_ready(&t->optim, block);
+  moe_trace_end(&t->trace);
+  return status;
+}
+
+static moe_status backward(struct moe_trainer *t, struct moe_run *run) {
+  run->final = run->micro == t->model->micros - 1 ? gradients_final : NULL;
+  run->final_arg = t;
   int64_t first = run->micro * run->tokens;
   return moe_model_backward(t->model, run, t->token + first, &t->slot[run->micro % t->slots]);
 }
@@ -72,13 +82,13 @@ static moe_status micro_batches(struct moe_trainer *t, struct moe_run *run) {
   return MOE_OK;
 }
 
-/* Squared norms of the gradients; gaps and buffers hold zeros. */
-static void norms(struct moe_trainer *t) {
+/* What is left of the sums over ranks, and the squared norm. */
+static moe_status sum_gradients(struct moe_trainer *t) {
   moe_trace_begin(&t->trace, MOE_PART_GRAD);
-  for (int f = 0; f < MOE_FAMILIES; f++)
-    t->k->sumsq(t->stream, t->memory.grad[f], t->model->params.pack[f].elements,
-                t->sums + MOE_SUM_GRAD + f, false);
+  moe_status status = moe_optim_finish(&t->optim);
+  if (status == MOE_OK) status = moe_optim_square(&t->optim, t->sums + MOE_SUM_GRAD);
   moe_trace_end(&t->trace);
+  return status;
 }
 
 /* The step's one transfer to the host: sums, statistics, router biases. */
@@ -116,17 +126,14 @@ static moe_status gradients(struct moe_trainer *t, const int32_t *token, const i
   t->k->fill(t->stream, t->sums, 0, sizeof t->sums_host);
   moe_trainer_refresh(t, &run);
   MOE_TRY(micro_batches(t, &run));
-  MOE_TRY(moe_trainer_sync_gradients(t));
-  norms(t);
+  MOE_TRY(sum_gradients(t));
   MOE_TRY(moe_all_reduce(dp, t->stream, t->sums + MOE_SUM_LOSS, 1, MOE_F64, MOE_SUM, NULL));
   MOE_TRY(read_results(t));
 
   out->step = t->state.step;
   out->tokens = n * moe_group_size(dp);
   out->loss = out->loss_tokens > 0 ? t->sums_host[MOE_SUM_LOSS] / (double)out->loss_tokens : 0;
-  double square = 0;
-  for (int f = 0; f < MOE_FAMILIES; f++) square += t->sums_host[MOE_SUM_GRAD + f];
-  out->grad_norm = sqrt(square);
+  out->grad_norm = sqrt(t->sums_host[MOE_SUM_GRAD]);
   MOE_TRY(moe_trainer_routing_metrics(t, out));
   out->seconds = moe_now() - begin;
   return MOE_OK;
@@ -147,19 +154,16 @@ moe_status moe_trainer_gradients(moe_trainer *t, const int32_t *tokens_BS, const
   return MOE_OK;
 }
 
-static void update(struct moe_trainer *t, const moe_step_metrics *m) {
+static moe_status update(struct moe_trainer *t, const moe_step_metrics *m) {
   const moe_optimizer_config *config = &t->config.optimizer;
   float scale = 1;
   if (config->clip > 0 && m->grad_norm > config->clip)
     scale = (float)(config->clip / (m->grad_norm + 1e-6));
   moe_trace_begin(&t->trace, MOE_PART_OPTIM);
   t->k->copy(t->stream, t->grad_scale, &scale, sizeof scale);
-  for (int f = 0; f < MOE_FAMILIES; f++) {
-    const struct moe_pack *pack = &t->model->params.pack[f];
-    moe_adamw_step(t->k, t->stream, pack, &t->memory, 0, pack->elements, config, m->lr,
-                   t->state.step + 1, t->grad_scale);
-  }
+  moe_status status = moe_optim_update(&t->optim, config, m->lr, t->state.step + 1, t->grad_scale);
   moe_trace_end(&t->trace);
+  return status;
 }
 
 moe_status moe_trainer_step(moe_trainer *t, const int32_t *tokens_BS, const int32_t *labels_BS,
@@ -172,7 +176,7 @@ moe_status moe_trainer_step(moe_trainer *t, const int32_t *tokens_BS, const int3
                     "(a lower learning rate or a clip may help)",
                     (long long)t->state.step + 1, out->loss, out->aux_loss, out->grad_norm);
   out->lr = moe_lr_value(&t->config.optimizer.lr, t->state.step + 1);
-  update(t, out);
+  MOE_TRY(update(t, out));
   MOE_TRY(moe_trainer_update_bias(t));
   MOE_TRY(t->k->stream_sync(t->stream));
   t->stale = true;

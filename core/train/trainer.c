@@ -36,9 +36,10 @@ static moe_status allocate_packs(struct moe_trainer *t) {
   for (int f = 0; f < MOE_FAMILIES; f++) {
     float **kinds[] = {&t->memory.weight[f], &t->memory.grad[f], &t->memory.exp_avg[f],
                        &t->memory.exp_avg_sq[f]};
-    size_t bytes = (size_t)t->model->params.pack[f].elements * sizeof(float);
+    int64_t moments = t->optim.buckets.moments[f], n = t->model->params.pack[f].elements;
+    int64_t elements[] = {n, n, moments, moments};
     for (size_t i = 0; i < MOE_COUNTOF(kinds); i++) {
-      *kinds[i] = t->k->mem_alloc(t->ctx, bytes);
+      *kinds[i] = t->k->mem_alloc(t->ctx, (size_t)elements[i] * sizeof(float));
       if (*kinds[i] == NULL) return MOE_MEMORY;
     }
   }
@@ -110,9 +111,6 @@ static moe_status check_axes(struct moe_trainer *t) {
         return moe_fail(t->ctx, MOE_UNSUPPORTED,
                         "layout.%s: %d: this version trains on several ranks with dp only",
                         moe_axis_name(view, axis), t->layout.size[view][axis]);
-  if (t->world->size > 1 && t->config.optimizer.shard)
-    return moe_fail(t->ctx, MOE_UNSUPPORTED,
-                    "optimizer.shard: this version keeps the whole optimizer state on every rank");
   return MOE_OK;
 }
 
@@ -128,6 +126,10 @@ static moe_status build(struct moe_trainer *t, const moe_train_config *config) {
   MOE_TRY(moe_model_measure(t->model, t->k, &t->layout, t->world->rank, &size));
   MOE_TRY(t->k->stream_create(t->ctx, &t->stream));
   MOE_TRY(allocate_host(t));
+  MOE_TRY(moe_optim_create(t->ctx, &t->model->params, &t->memory,
+                           (const int32_t(*)[MOE_FAMILIES])t->model->first_slot, t->model->blocks,
+                           &t->layout, &t->groups, config->optimizer.shard != 0, t->k, t->stream,
+                           &t->optim));
   MOE_TRY(allocate_packs(t));
   MOE_TRY(allocate_arenas(t, &size));
   t->stats_host = moe_alloc(t->ctx, t->stats.capacity);
@@ -165,16 +167,18 @@ static void release_packs(struct moe_trainer *t) {
   if (t->model == NULL) return;
   for (int f = 0; f < MOE_FAMILIES; f++) {
     size_t bytes = (size_t)t->model->params.pack[f].elements * sizeof(float);
+    size_t moments = (size_t)t->optim.buckets.moments[f] * sizeof(float);
     t->k->mem_release(t->ctx, t->memory.weight[f], bytes);
     t->k->mem_release(t->ctx, t->memory.grad[f], bytes);
-    t->k->mem_release(t->ctx, t->memory.exp_avg[f], bytes);
-    t->k->mem_release(t->ctx, t->memory.exp_avg_sq[f], bytes);
+    t->k->mem_release(t->ctx, t->memory.exp_avg[f], moments);
+    t->k->mem_release(t->ctx, t->memory.exp_avg_sq[f], moments);
   }
 }
 
 void moe_trainer_destroy(moe_trainer *t) {
   if (t == NULL) return;
   release_packs(t);
+  moe_optim_destroy(&t->optim);
   if (t->device.base) t->k->mem_release(t->ctx, t->device.base, t->device.capacity);
   if (t->stream) t->k->stream_destroy(t->stream);
   if (t->slot)

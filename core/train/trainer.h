@@ -4,6 +4,7 @@
 #ifndef MOE_TRAIN_TRAINER_H
 #define MOE_TRAIN_TRAINER_H
 
+#include "optim/optim.h"
 #include "train/model.h"
 
 struct moe_trainer {
@@ -15,7 +16,8 @@ struct moe_trainer {
   struct moe_layout layout;
   struct moe_groups groups;
   struct moe_model *model;
-  struct moe_param_memory memory;
+  struct moe_param_memory memory; /* moments: what optim.buckets says */
+  struct moe_optim optim;
   struct moe_arena device; /* one allocation that the arenas below share */
   struct moe_arena prepared, stats, again, scratch, io;
   struct moe_arena *saved; /* `slots` of them: micro-batches in flight */
@@ -24,13 +26,13 @@ struct moe_trainer {
   /* device, in io */
   int32_t *token, *label; /* (global_batch / dp * S) */
   int32_t *position;      /* (micro_batch * S), each sequence from 0 */
-  double *sums;           /* loss, squared gradients of the families */
+  double *sums;           /* loss, squared gradient */
   float *grad_scale;
   /* host */
   char *stats_host; /* copy of the stats arena */
   float *bias_host; /* router biases, layer after layer */
   double *routing;  /* per MoE layer: E counts, E probability sums, aux, z, dropped; all ranks' */
-  double sums_host[1 + MOE_FAMILIES];
+  double sums_host[2];
   moe_trainer_state state;
   bool stale; /* weights changed since they were prepared */
   struct moe_trace trace;
@@ -53,8 +55,6 @@ static inline const void *moe_trainer_host_stat(const struct moe_trainer *t, con
 moe_status moe_trainer_routing_metrics(struct moe_trainer *t, moe_step_metrics *out);
 /* Doubles of `routing`. */
 int64_t moe_trainer_routing_size(const struct moe_model *model);
-/* Sums the gradients of the ranks that hold the same parameters. Collective. */
-moe_status moe_trainer_sync_gradients(struct moe_trainer *t);
 /* Aux-loss-free balancing: bias += rate * sign(mean count - count). */
 moe_status moe_trainer_update_bias(struct moe_trainer *t);
 /* Slot by its number over all packs; NULL outside. */

@@ -101,7 +101,8 @@ MOE_API moe_status moe_trainer_param_find(const moe_trainer *trainer, const char
                                           int64_t *index);
 /* Copy this rank's slice, fp32, n elements (must be the product of count). Writing weights makes
  * the next step prepare them again. Router biases are parameters with expert == 0 and no gradient.
- */
+ * With optimizer.shard, moments and the summed gradient are divided among the ranks: readable and
+ * writable where this rank holds all of its slice's, else MOE_UNSUPPORTED. */
 MOE_API moe_status moe_trainer_param_read(moe_trainer *trainer, int64_t index, int32_t kind,
                                           float *values, int64_t n);
 MOE_API moe_status moe_trainer_param_write(moe_trainer *trainer, int64_t index, int32_t kind,
