@@ -115,3 +115,22 @@ bool moe_box_runs_next(struct moe_box_runs *runs) {
   }
   return true;
 }
+
+bool moe_box_of_run(const struct moe_box *box, int64_t *first, int64_t last, struct moe_box *out) {
+  int64_t left = last - *first, rest = *first, inner = moe_box_elements(box);
+  if (left <= 0) return false;
+  *out = *box;
+  for (int32_t d = 0; d < box->dims; d++) {
+    inner /= box->count[d];
+    int64_t index = rest / inner;
+    rest %= inner;
+    out->start[d] = box->start[d] + index;
+    out->count[d] = 1;
+    if (rest > 0 || inner > left) continue;
+    /* Whole indices of this dim begin here and fit. */
+    out->count[d] = moe_min64(left / inner, box->count[d] - index);
+    break;
+  }
+  *first += moe_box_elements(out);
+  return true;
+}

@@ -30,6 +30,10 @@ bool moe_box_equal(const struct moe_box *a, const struct moe_box *b);
 void moe_box_text(const struct moe_box *box, char *text, size_t bytes);
 enum { MOE_BOX_TEXT = MOE_SLOT_DIMS * 44 };
 
+/* The first box of those that make up elements [*first, last) of a box's memory, and moves *first
+ * behind it. At most 2 * dims - 1 of them do; false when none is left. */
+bool moe_box_of_run(const struct moe_box *box, int64_t *first, int64_t last, struct moe_box *out);
+
 /* Cuts a box into pieces of at most `limit` elements which follow each other in its memory. A cut
  * inside a row is at a multiple of MOE_DIGEST_SEGMENT of the whole tensor's row. */
 struct moe_box_walk {

@@ -31,7 +31,6 @@ static moe_status load(struct moe_trainer *t, const moe_checkpoint *c) {
 
 moe_status moe_trainer_load(moe_trainer *t, const char *path) {
   moe_checkpoint *c;
-  MOE_TRY(moe_source_check(t));
   moe_status status = moe_checkpoint_open(t->ctx, path, &c);
   if (status == MOE_OK) {
     status = load(t, c);

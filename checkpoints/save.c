@@ -1,6 +1,6 @@
-/* moe_trainer_save. Order of events: data file, index, all synced and read back under a temporary
- * name; its real name; `latest`; old ones go. Whatever is interrupted, `latest` names a whole
- * checkpoint. */
+/* moe_trainer_save. Order of events: data files, one a rank; then the first rank alone: index, all
+ * synced and read back under a temporary name; its real name; `latest`; old ones go. Whatever is
+ * interrupted, `latest` names a whole checkpoint. */
 #include <stdio.h>
 #include <string.h>
 
@@ -42,7 +42,7 @@ static moe_status write_index(struct moe_trainer *t, const char *folder, const c
   struct moe_catalog catalog;
   moe_catalog_init(t->ctx, &catalog);
   moe_status status = fill_header(t, meta, &catalog.header);
-  if (status == MOE_OK) status = moe_index_make(folder, 1, &catalog);
+  if (status == MOE_OK) status = moe_index_make(folder, t->world->size, &catalog);
   moe_catalog_destroy(&catalog);
   return status;
 }
@@ -56,12 +56,15 @@ static moe_status check_folder(moe_ctx *ctx, const char *folder) {
   return status;
 }
 
-static moe_status write_folder(struct moe_trainer *t, const char *folder, const char *meta) {
+static moe_status write_data(struct moe_trainer *t, const char *folder) {
   struct moe_source source = moe_source_of_trainer(t);
   struct moe_writer *writer;
-  MOE_TRY(moe_folder_create(t->ctx, folder));
-  MOE_TRY(moe_writer_create(t->ctx, folder, 0, 1, t->state.step, &writer));
-  MOE_TRY(moe_writer_destroy(writer, moe_source_write(&source, writer)));
+  MOE_TRY(
+      moe_writer_create(t->ctx, folder, t->world->rank, t->world->size, t->state.step, &writer));
+  return moe_writer_destroy(writer, moe_source_write(&source, writer));
+}
+
+static moe_status complete(struct moe_trainer *t, const char *folder, const char *meta) {
   MOE_TRY(write_index(t, folder, meta));
   MOE_TRY(moe_folder_sync(t->ctx, folder));
   return check_folder(t->ctx, folder);
@@ -78,36 +81,48 @@ static moe_status give_up(moe_ctx *ctx, const char *folder, moe_status status) {
   return status;
 }
 
+/* What the first rank does before the others write. */
+static moe_status begin(struct moe_trainer *t, const char *dir, const char *folder) {
+  MOE_TRY(moe_folder_create(t->ctx, dir));
+  MOE_TRY(moe_folder_clean(t->ctx, dir));
+  return moe_folder_create(t->ctx, folder);
+}
+
+/* All ranks go through the same steps and agree after each. */
 static moe_status save_step(struct moe_trainer *t, const char *dir, const char *meta,
                             const char *step) {
+  struct moe_group all = t->groups.of[MOE_GROUP_WORLD];
   char temporary[MOE_STEP_NAME + 8];
+  bool first = t->world->rank == 0;
   snprintf(temporary, sizeof temporary, ".tmp-%s", step);
   char *folder = moe_path_join(t->ctx, dir, temporary);
-  if (folder == NULL) return MOE_MEMORY;
-  moe_status status = write_folder(t, folder, meta);
-  if (status == MOE_OK) status = moe_folder_publish(t->ctx, dir, temporary, step);
-  if (status != MOE_OK) status = give_up(t->ctx, folder, status);
+  moe_status status = folder ? MOE_OK : MOE_MEMORY;
+  if (first && status == MOE_OK) status = begin(t, dir, folder);
+  status = moe_comm_agree(all, t->stream, status);
+  if (status == MOE_OK) status = moe_comm_agree(all, t->stream, write_data(t, folder));
+  if (first && status == MOE_OK) status = complete(t, folder, meta);
+  if (first && status == MOE_OK) status = moe_folder_publish(t->ctx, dir, temporary, step);
+  if (first && status != MOE_OK && folder) status = give_up(t->ctx, folder, status);
   moe_release(t->ctx, folder);
   return status;
 }
 
-static moe_status save(moe_trainer *t, const char *dir, int32_t keep, const char *meta_json) {
-  char step[MOE_STEP_NAME];
+static moe_status check_arguments(struct moe_trainer *t, const char *dir, int32_t keep) {
   if (dir == NULL || dir[0] == 0) return moe_fail(t->ctx, MOE_INVALID, "save: no folder was given");
   if (keep < 0)
     return moe_fail(t->ctx, MOE_INVALID, "save: keep is %d; 0 keeps all checkpoints", keep);
-  MOE_TRY(moe_folder_create(t->ctx, dir));
-  MOE_TRY(moe_folder_clean(t->ctx, dir));
-  moe_folder_step_name(t->state.step, step);
-  MOE_TRY(save_step(t, dir, meta_json, step));
-  MOE_TRY(moe_folder_set_latest(t->ctx, dir, step));
-  moe_folder_prune(t->ctx, dir, keep, step);
   return MOE_OK;
 }
 
-/* Where only dp spans ranks, rank 0 holds all there is. */
 moe_status moe_trainer_save(moe_trainer *t, const char *dir, int32_t keep, const char *meta_json) {
-  MOE_TRY(moe_source_check(t));
-  moe_status status = t->world->rank == 0 ? save(t, dir, keep, meta_json) : MOE_OK;
-  return moe_comm_agree(t->groups.of[MOE_GROUP_WORLD], t->stream, status);
+  char step[MOE_STEP_NAME];
+  struct moe_group all = t->groups.of[MOE_GROUP_WORLD];
+  MOE_TRY(moe_comm_agree(all, t->stream, check_arguments(t, dir, keep)));
+  moe_folder_step_name(t->state.step, step);
+  moe_status status = save_step(t, dir, meta_json, step);
+  if (t->world->rank == 0 && status == MOE_OK) {
+    status = moe_folder_set_latest(t->ctx, dir, step);
+    if (status == MOE_OK) moe_folder_prune(t->ctx, dir, keep, step);
+  }
+  return moe_comm_agree(all, t->stream, status);
 }

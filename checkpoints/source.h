@@ -12,16 +12,22 @@ struct moe_source {
   const struct moe_param_memory *memory;
   const struct moe_kernels *k;
   struct moe_stream *stream;
+  const struct moe_optim *optim; /* who holds and stores what; NULL: this rank does all of it */
 };
 struct moe_source moe_source_of_trainer(struct moe_trainer *trainer);
-/* MOE_UNSUPPORTED where the state is divided in a way that this version does not save. The same
- * answer on all ranks. */
-moe_status moe_source_check(const struct moe_trainer *trainer);
-
-/* The slot's box in a store, device memory; NULL where a buffer has nothing. */
+/* Elements [first, last) of a slot's box in a store that this rank has, device memory. */
+struct moe_values {
+  int64_t first, last;
+  float *at; /* of element first */
+};
+/* They are one run, or, with ZeRO, several of the moments: *next begins as 0. False when there is
+ * no more. Buffers have no moments. */
+bool moe_source_next(const struct moe_source *source, const struct moe_slot *slot,
+                     enum moe_store store, int32_t *next, struct moe_values *out);
+/* The slot's whole box; NULL where this rank has not all of it. */
 float *moe_source_values(const struct moe_source *source, const struct moe_slot *slot,
                          enum moe_store store);
-/* Puts every box of this rank. */
+/* Puts what this rank stores: of ranks with the same values, one does. */
 moe_status moe_source_write(const struct moe_source *source, struct moe_writer *writer);
 /* Reads every box of this rank from the slices that hold parts of it, whatever the layout that
  * saved them. whole: this rank has the whole model, so a tensor it does not know is an error.

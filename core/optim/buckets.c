@@ -16,9 +16,10 @@ static int64_t most_buckets(const struct moe_params *params) {
   return n;
 }
 
-/* Element of [0, n) where part m of size begins; whole cache lines. */
+/* Element of [0, n) where part m of size begins; whole segments of a checkpoint's digests, where
+ * slots are. */
 static int64_t cut(int64_t n, int32_t m, int32_t size) {
-  return m == size ? n : n * m / size / MOE_PACK_ALIGN * MOE_PACK_ALIGN;
+  return m == size ? n : n * m / size / MOE_PACK_PAD * MOE_PACK_PAD;
 }
 
 /* Elements [first, last) as even pieces. */

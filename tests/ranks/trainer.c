@@ -18,28 +18,72 @@ static void agree(moe_ctx *ctx) {
   moe_trainer_destroy(t);
 }
 
-/* All ranks save to and load from one folder; a step after loading equals the one without. */
-static void resume(moe_ctx *ctx) {
-  struct equal_setup s;
+/* All values of a kind that this rank can read: their sum of squares, weighted by place. */
+static double print_of(moe_ctx *ctx, moe_trainer *t, int32_t kind) {
+  static float values[1 << 14];
+  double sum = 0;
+  for (int64_t i = 0; i < moe_trainer_param_count(t); i++) {
+    moe_param_info info = {.size = sizeof info};
+    int64_t n = 1;
+    MUST(ctx, moe_trainer_param_info(t, i, &info));
+    for (int d = 0; d < info.dims; d++) n *= info.count[d];
+    CHECK(n <= (int64_t)MOE_COUNTOF(values));
+    if (moe_trainer_param_read(t, i, kind, values, n) != MOE_OK) continue;
+    for (int64_t e = 0; e < n; e++) sum += (double)(e + i + 1) * values[e] * values[e];
+  }
+  return sum;
+}
+
+/* One process goes on from what all ranks saved. */
+static void one_process(moe_ctx *ctx, struct equal_setup *s, const char *dir,
+                        const moe_step_metrics *want) {
+  moe_ctx *alone;
+  moe_ctx_options options;
   moe_trainer *t;
+  moe_step_metrics m = {.size = sizeof m};
+  moe_ctx_options_init(&options);
+  options.threads = 1;
+  MUST(ctx, moe_ctx_create(&options, &alone));
+  s->config.layout = (moe_layout_config){.size = sizeof s->config.layout};
+  MUST(alone, moe_trainer_create(alone, &s->config, &t));
+  MUST(alone, moe_trainer_load(t, dir));
+  for (int i = 0; i < 2; i++) MUST(alone, moe_trainer_step(t, s->tokens, s->labels, &m));
+  equal_metrics("one process", &m, want);
+  moe_trainer_destroy(t);
+  moe_ctx_destroy(alone);
+}
+
+/* All ranks save to and load from one folder, into another trainer; a step after loading equals the
+ * one without, to the bit. words: as in equal.c. */
+static void resume(moe_ctx *ctx, const char *words) {
+  struct equal_setup s;
+  moe_trainer *t, *fresh;
   moe_step_metrics straight = {.size = sizeof straight}, resumed = straight;
   char dir[] = "/tmp/moelua-ranks-XXXXXX", command[64];
   struct moe_world *world;
   struct moe_groups groups;
   struct moe_layout layout;
-  equal_init(&s, "");
+  equal_init(&s, words);
   MUST(ctx, moe_ctx_world(ctx, &world));
   MUST(ctx, moe_layout_make(ctx, &s.config.layout, world->size, &layout));
   MUST(ctx, moe_groups_create(world, &layout, &groups));
   if (world->rank == 0) CHECK(mkdtemp(dir) != NULL);
   MUST(ctx, moe_broadcast(groups.of[MOE_GROUP_WORLD], NULL, dir, sizeof dir, MOE_U8, 0, NULL));
+  int64_t first = equal_share(ctx, &s);
+  const int32_t *tokens = s.tokens + first, *labels = s.labels + first;
   MUST(ctx, moe_trainer_create(ctx, &s.config, &t));
-  MUST(ctx, moe_trainer_step(t, s.tokens, s.labels, &straight));
+  for (int i = 0; i < 3; i++) MUST(ctx, moe_trainer_step(t, tokens, labels, &straight));
   MUST(ctx, moe_trainer_save(t, dir, 0, NULL));
-  MUST(ctx, moe_trainer_step(t, s.tokens, s.labels, &straight));
-  MUST(ctx, moe_trainer_load(t, dir));
-  MUST(ctx, moe_trainer_step(t, s.tokens, s.labels, &resumed));
+  for (int i = 0; i < 2; i++) MUST(ctx, moe_trainer_step(t, tokens, labels, &straight));
+  s.config.seed++;
+  MUST(ctx, moe_trainer_create(ctx, &s.config, &fresh));
+  MUST(ctx, moe_trainer_load(fresh, dir));
+  for (int i = 0; i < 2; i++) MUST(ctx, moe_trainer_step(fresh, tokens, labels, &resumed));
   CHECK(straight.loss == resumed.loss && straight.grad_norm == resumed.grad_norm);
+  for (int32_t kind = 0; kind <= MOE_TENSOR_EXP_AVG_SQ; kind++)
+    CHECK(print_of(ctx, t, kind) == print_of(ctx, fresh, kind));
+  moe_trainer_destroy(fresh);
+  one_process(ctx, &s, dir, &resumed);
   CHECK(moe_trainer_load(t, "/nonexistent") != MOE_OK);
   moe_trainer_destroy(t);
   snprintf(command, sizeof command, "rm -rf %s", dir);
@@ -49,6 +93,7 @@ static void resume(moe_ctx *ctx) {
 int main(void) {
   moe_ctx *ctx = ranks_open();
   agree(ctx);
-  resume(ctx);
+  resume(ctx, "");
+  resume(ctx, "shard=1 qwen=1 scope=2");
   return ranks_close(ctx);
 }

@@ -243,6 +243,29 @@ static void test_wrong_slices(void **state) {
   has("rank-00000.h5: version 1, rank 0 of 2 at step 1");
 }
 
+/* Every run of a box's memory is boxes that follow each other in it, few of them. */
+static void test_runs_of_a_box(void **state) {
+  (void)state;
+  const struct moe_box box = {3, {2, 0, 5}, {3, 4, 5}};
+  for (int64_t from = 0; from < 60; from++)
+    for (int64_t last = from; last <= 60; last++) {
+      struct moe_box piece;
+      int64_t first = from;
+      int boxes = 0;
+      for (int64_t at = first; moe_box_of_run(&box, &first, last, &piece); at = first, boxes++) {
+        int64_t place = 0;
+        for (int d = 0; d < 3; d++)
+          place = place * box.count[d] + piece.start[d] - box.start[d];
+        assert_int_equal(place, at);
+        assert_int_equal(first, at + moe_box_elements(&piece));
+        for (int d = 1; d < 3; d++) /* contiguous: dims behind one that is cut short are whole */
+          assert_true(piece.count[d] == box.count[d] || piece.count[d - 1] == 1);
+      }
+      assert_int_equal(first, last);
+      assert_true(boxes <= 5);
+    }
+}
+
 /* Three ranks by rows load what two stored by columns, each its own part. */
 static void test_load_other_layout(void **state) {
   (void)state;
@@ -269,7 +292,7 @@ static void test_load_other_layout(void **state) {
     }
     for (int f = 0; f < MOE_FAMILIES; f++)
       memory.weight[f] = calloc((size_t)params.pack[f].elements, sizeof(float));
-    struct moe_source source = {ctx, &params, &memory, k, stream};
+    struct moe_source source = {ctx, &params, &memory, k, stream, NULL};
     OK(moe_source_read(&source, in_folder("two"), &catalog, true));
     for (int t = 0; t < SHAPES; t++) {
       const struct moe_slot *slot = moe_pack_find(&params.pack[t % MOE_FAMILIES], shapes[t].name);
@@ -315,6 +338,7 @@ static void test_h5dump(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(test_boxes, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_runs_of_a_box, setup, teardown),
       cmocka_unit_test_setup_teardown(test_digest, setup, teardown),
       cmocka_unit_test_setup_teardown(test_cuts, setup, teardown),
       cmocka_unit_test_setup_teardown(test_wrong_slices, setup, teardown),

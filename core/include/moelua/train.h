@@ -110,8 +110,9 @@ MOE_API moe_status moe_trainer_param_write(moe_trainer *trainer, int64_t index, 
 
 /* ---- checkpoints: HDF5, one file per rank and an index (checkpoints/FORMAT.md) ---- */
 /* Writes dir/step-NNNNNNNN (temporary name, synced, checked, renamed), moves dir/latest last and
- * keeps the newest `keep` (0: all). meta_json: kept as is in the index (the recipe, the tokenizer's
- * name), may be NULL. Collective. */
+ * keeps the newest `keep` (0: all). Every rank stores what the ranks before it do not have, so all
+ * must see the folder. meta_json: kept as is in the index (the recipe, the tokenizer's name), may
+ * be NULL. Collective. */
 MOE_API moe_status moe_trainer_save(moe_trainer *trainer, const char *dir, int32_t keep,
                                     const char *meta_json);
 /* path: a checkpoint folder, or a folder with `latest`. Weights, moments, state, from whichever
