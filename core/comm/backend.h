@@ -2,6 +2,7 @@
 #ifndef MOE_COMM_BACKEND_H
 #define MOE_COMM_BACKEND_H
 
+#include "comm/combine.h"
 #include "comm/comm.h"
 
 /* An empty world; the backend's create function goes on from here. */
@@ -11,7 +12,10 @@ moe_status moe_world_make(moe_ctx *ctx, const struct moe_backend *backend, int32
 struct moe_module_host {
   void *(*alloc)(moe_ctx *ctx, size_t bytes); /* zeroed */
   void (*release)(moe_ctx *ctx, void *ptr);
+  void *(*map)(moe_ctx *ctx, size_t bytes); /* large memory */
+  void (*unmap)(moe_ctx *ctx, void *ptr, size_t bytes);
   moe_status (*fail)(moe_ctx *ctx, moe_status status, const char *fmt, ...) MOE_PRINTF(3, 4);
+  moe_combine_fn (*combine_of)(moe_dtype dtype, enum moe_reduce reduce);
 };
 /* The one symbol a module exports. Fills in where this rank stands and the backend's state. */
 typedef moe_status (*moe_module_open_fn)(const struct moe_module_host *host, moe_ctx *ctx,

@@ -1,6 +1,7 @@
 /* The operations: counting, the ring, and what groups of one rank do; the rest is the backend's. */
 #include "comm/comm.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -60,33 +61,51 @@ static void alone(struct moe_world *world, const struct moe_transfer *t) {
   if (n > 0 && src != dst) memmove(dst, src, (size_t)n * each);
 }
 
+/* Polls between two offers of the processor to others. */
+enum { POLLS = 16 };
+
+/* Waits for a started operation. */
+static moe_status finish(struct moe_request *request) {
+  struct moe_world *world = request->comm->world;
+  bool done = world->backend->test == NULL;
+  moe_status status = MOE_OK;
+  for (int64_t polls = 1; !done && status == MOE_OK; polls++) {
+    status = world->backend->test(request->comm, request, &done);
+    if (!done && polls % POLLS == 0) sched_yield();
+  }
+  struct moe_ring_entry *e = &world->ring[request->ring % MOE_COMM_RING];
+  if (e->number == request->ring) e->ended = moe_now();
+  request->comm = NULL;
+  return status;
+}
+
 static moe_status run(struct moe_group g, struct moe_stream *s, const struct moe_transfer *t,
                       struct moe_request *request) {
   struct moe_world *world = g.comm->world;
+  struct moe_request own;
   if (request) *request = (struct moe_request){0};
   if (g.comm->size == 1) {
     alone(world, t);
     return MOE_OK;
   }
   struct moe_ring_entry *entry = note(world, g, t);
-  if (request) {
-    request->comm = g.comm;
-    request->ring = entry->number;
+  struct moe_request *r = request ? request : &own;
+  *r = (struct moe_request){.comm = g.comm, .ring = entry->number};
+  moe_status status = world->backend->start(g.comm, s, t, r);
+  if (status != MOE_OK) {
+    r->comm = NULL;
+    return status;
   }
-  moe_status status = world->backend->start(g.comm, s, t, request);
-  if (!request || status != MOE_OK) entry->ended = moe_now();
-  if (status != MOE_OK && request) request->comm = NULL;
-  return status;
+  return request ? MOE_OK : finish(r);
 }
 
 moe_status moe_comm_wait(struct moe_stream *s, struct moe_request *request) {
-  struct moe_comm *c = request->comm;
-  if (c == NULL) return MOE_OK;
-  request->comm = NULL;
-  moe_status status = c->world->backend->wait(c, s, request);
-  struct moe_ring_entry *e = &c->world->ring[request->ring % MOE_COMM_RING];
-  if (e->number == request->ring) e->ended = moe_now();
-  return status;
+  (void)s;
+  return request->comm ? finish(request) : MOE_OK;
+}
+
+void moe_comm_progress(struct moe_world *world) {
+  if (world->backend->progress) world->backend->progress(world);
 }
 
 moe_status moe_all_reduce(struct moe_group g, struct moe_stream *s, void *x, int64_t n,

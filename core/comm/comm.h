@@ -10,7 +10,9 @@
  *    they were started.
  *  - A group of one rank copies (where send and recv differ) and sends nothing.
  *  - Counts and offsets are in elements, one entry a member; counts may be 0.
- *  - bf16 sums are accumulated in fp32 and rounded once. */
+ *  - Sums are made in the order of the ranks, so that all members get the same bits in every run;
+ *    bf16 sums are accumulated in fp32 and rounded once.
+ *  - Waiting gives the processor to others (ranks may outnumber cores). */
 #ifndef MOE_COMM_COMM_H
 #define MOE_COMM_COMM_H
 
@@ -35,6 +37,7 @@ const char *moe_comm_op_name(enum moe_comm_op op);
 enum moe_reduce { MOE_SUM, MOE_MAX };
 
 enum { MOE_COMM_TAGS = 24, MOE_COMM_RING = 256, MOE_REQUEST_WORDS = 4 };
+enum { MOE_COMM_MESSAGE = 1 << 30, MOE_COMM_PIECE = 4 << 20 };
 
 struct moe_world;
 
@@ -81,10 +84,14 @@ struct moe_backend {
   moe_status (*comm_create)(struct moe_world *world, const int32_t *ranks, int32_t size,
                             void **impl);
   void (*comm_destroy)(struct moe_world *world, void *impl);
-  /* request NULL: blocking. A backend may do all its work in start. */
+  /* Starts an operation. The arrays of counts and offsets need not outlive the call. */
   moe_status (*start)(struct moe_comm *comm, struct moe_stream *stream,
                       const struct moe_transfer *t, struct moe_request *request);
-  moe_status (*wait)(struct moe_comm *comm, struct moe_stream *stream, struct moe_request *request);
+  /* Moves all started operations on, without waiting; *done: the request's one has ended, and the
+   * request is no more. NULL: operations end in start. */
+  moe_status (*test)(struct moe_comm *comm, struct moe_request *request, bool *done);
+  /* Moves all started operations on. NULL: they need no help. */
+  void (*progress)(struct moe_world *world);
   void (*close)(struct moe_world *world);
 };
 
@@ -110,6 +117,8 @@ struct moe_world {
   const struct moe_backend *backend;
   void *impl; /* the backend's */
   int32_t rank, size;
+  int64_t message_bytes;  /* longer messages are cut; a backend's limit */
+  int64_t piece_bytes;    /* of a reduction at a time: what its scratch memory takes */
   struct moe_comm **comm; /* distinct groups */
   int32_t comms, room;
   struct moe_count count[MOE_COMM_TAGS][MOE_COMM_OPS];
@@ -166,6 +175,9 @@ moe_status moe_recv(struct moe_group g, struct moe_stream *s, void *x, int64_t n
                     int32_t peer, struct moe_request *request);
 moe_status moe_barrier(struct moe_group g, struct moe_stream *s);
 moe_status moe_comm_wait(struct moe_stream *s, struct moe_request *request);
+/* Moves what was started on. Not needed for it to end, but transfers go on only inside of calls
+ * like this one where nothing else moves them (MPI). Cheap. */
+void moe_comm_progress(struct moe_world *world);
 
 /* The worst status of all members, on all of them; a member that had none itself gets an error text
  * that names the rank it came from, and that rank's text. Blocks. */

@@ -34,7 +34,8 @@ static void *load(const char *name) {
 }
 
 moe_status moe_world_mpi(moe_ctx *ctx, const void *host_comm, struct moe_world **out) {
-  static const struct moe_module_host host = {moe_alloc, moe_release, moe_fail};
+  static const struct moe_module_host host = {moe_alloc, moe_release, moe_map,
+                                              moe_unmap, moe_fail,    moe_combine_of};
   *out = NULL;
   void *module = load(MOE_MPI_MODULE);
   if (module == NULL)

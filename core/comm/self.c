@@ -26,20 +26,11 @@ static moe_status no_transfer(struct moe_comm *comm, struct moe_stream *stream,
   (void)request;
   return MOE_OK;
 }
-static moe_status no_wait(struct moe_comm *comm, struct moe_stream *stream,
-                          struct moe_request *request) {
-  (void)comm;
-  (void)stream;
-  (void)request;
-  return MOE_OK;
-}
-
 moe_status moe_world_recording(moe_ctx *ctx, int32_t rank, int32_t size, struct moe_world **out) {
   static const struct moe_backend backend = {.name = "recording",
                                              .comm_create = no_comm,
                                              .comm_destroy = nothing,
                                              .start = no_transfer,
-                                             .wait = no_wait,
                                              .dry = true};
   return moe_world_make(ctx, &backend, rank, size, out);
 }

@@ -24,6 +24,8 @@ moe_status moe_world_make(moe_ctx *ctx, const struct moe_backend *backend, int32
   world->backend = backend;
   world->rank = rank;
   world->size = size;
+  world->message_bytes = MOE_COMM_MESSAGE;
+  world->piece_bytes = MOE_COMM_PIECE;
   *out = world;
   return MOE_OK;
 }
