@@ -35,6 +35,7 @@ static void gate_bwd(struct moe_stream *s, const struct moe_gate_bwd_args *a) {}
 static void embed(struct moe_stream *s, const struct moe_embed_args *a) {}
 static void embed_bwd(struct moe_stream *s, const struct moe_embed_bwd_args *a) {}
 static void xent_stats(struct moe_stream *s, const struct moe_xent_args *a) {}
+static void xent_merge(struct moe_stream *s, const struct moe_xent_merge_args *a) {}
 static void xent_grad(struct moe_stream *s, const struct moe_xent_grad_args *a) {}
 static void adamw(struct moe_stream *s, const struct moe_adamw_args *a) {}
 
@@ -74,6 +75,7 @@ struct moe_kernels moe_kernels_dry(const struct moe_kernels *real) {
   k.embed = embed;
   k.embed_bwd = embed_bwd;
   k.xent_stats = xent_stats;
+  k.xent_merge = xent_merge;
   k.xent_grad = xent_grad;
   k.adamw = adamw;
   return k;

@@ -193,7 +193,7 @@ struct moe_router_args {
 };
 struct moe_router_bwd_args {
   struct moe_router_args fwd; /* logits: only with sigmoid scores and a z loss */
-  const float *dprob; /* (T, K) */
+  const float *dprob;         /* (T, K) */
   /* d(aux)/d(p_te) = aux_weight * aux_count[segment][e]; aux_count NULL: no aux loss. */
   const int32_t *aux_count; /* (tokens/segment, E) or, aux_shared, one row (E) for all */
   bool aux_shared;
@@ -300,6 +300,13 @@ struct moe_xent_grad_args {
   bool grad;
 };
 
+/* Between the halves: what the shards of a row say together. */
+struct moe_xent_merge_args {
+  const float *parts; /* (n, 3, R): max, sum, target of every shard */
+  int64_t n, rows;
+  float *merged; /* (3, R) */
+};
+
 /* AdamW (Loshchilov & Hutter 2019) over n contiguous elements: w *= 1 - lr * weight_decay, then
  * w -= lr / (1 - beta1^step) * m / (sqrt(v / (1 - beta2^step)) + eps). Gradients are first
  * multiplied by *grad_scale (device memory: loss scale and clipping). */
@@ -371,6 +378,7 @@ struct moe_kernels {
   size_t (*embed_bwd_bytes)(int64_t tokens, int64_t rows);
   void (*embed_bwd)(struct moe_stream *s, const struct moe_embed_bwd_args *a);
   void (*xent_stats)(struct moe_stream *s, const struct moe_xent_args *a);
+  void (*xent_merge)(struct moe_stream *s, const struct moe_xent_merge_args *a);
   void (*xent_grad)(struct moe_stream *s, const struct moe_xent_grad_args *a);
   void (*adamw)(struct moe_stream *s, const struct moe_adamw_args *a);
 };

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "layers/param.h"
+#include "layers/sequence.h"
 
 void moe_rope_table_fill(const struct moe_rope_table *table, float *cos_t, float *sin_t) {
   int64_t half = table->head_dim / 2;
@@ -176,7 +177,7 @@ static double score_flops(const struct moe_attn *a, const struct moe_run *run) {
 
 static moe_status carve(const struct moe_attn *a, const struct moe_run *run,
                         struct moe_attn_saved *saved) {
-  int64_t t = run->tokens, d = a->head_dim;
+  int64_t t = run->rows, d = a->head_dim;
   *saved = (struct moe_attn_saved){0};
   MOE_TRY(moe_mat_get(run->saved, run->dtype, t, a->qkv.weight.out, &saved->qkv));
   if (a->qk_norm != MOE_QK_NORM_NONE) {
@@ -192,8 +193,12 @@ static moe_status carve(const struct moe_attn *a, const struct moe_run *run,
 moe_status moe_attn_forward(const struct moe_attn *a, const struct moe_run *run, struct moe_mat x,
                             struct moe_attn_saved *saved, struct moe_mat y) {
   const struct moe_mat none = {0};
+  size_t mark = moe_arena_mark(run->scratch);
+  struct moe_mat full;
   MOE_TRY(carve(a, run, saved));
-  moe_linear_forward(&a->qkv, run, x, (struct moe_groups_rows){0}, saved->qkv, false);
+  MOE_TRY(moe_sequence_gather(run, x, &full));
+  moe_linear_forward(&a->qkv, run, full, (struct moe_groups_rows){0}, saved->qkv, false);
+  moe_arena_reset(run->scratch, mark);
   moe_trace_begin(run->trace, MOE_PART_ATTN);
   struct heads raw = split(a, saved->qkv);
   struct moe_attn_args args = attn_args(a, run, saved);
@@ -206,7 +211,10 @@ moe_status moe_attn_forward(const struct moe_attn *a, const struct moe_run *run,
   run->k->attn(run->stream, &args);
   moe_trace_end(run->trace);
   moe_run_flops(run, MOE_PART_ATTN, score_flops(a, run));
-  moe_linear_forward(&a->out, run, saved->o, (struct moe_groups_rows){0}, y, false);
+  MOE_TRY(moe_sequence_part(run, y, &full));
+  moe_linear_forward(&a->out, run, saved->o, (struct moe_groups_rows){0}, full, false);
+  MOE_TRY(moe_sequence_scatter(run, full, y));
+  moe_arena_reset(run->scratch, mark);
   return MOE_OK;
 }
 
@@ -217,9 +225,11 @@ moe_status moe_attn_backward(const struct moe_attn *a, const struct moe_run *run
   const struct moe_mat none = {0};
   size_t mark = moe_arena_mark(run->scratch);
   struct moe_attn_bwd_args args = {.fwd = attn_args(a, run, saved)};
-  struct moe_mat dqkv;
-  MOE_TRY(moe_mat_get(run->scratch, run->dtype, run->tokens, a->heads * a->head_dim, &args.d_o));
-  MOE_TRY(moe_mat_get(run->scratch, run->dtype, run->tokens, a->qkv.weight.out, &dqkv));
+  struct moe_mat dqkv, part;
+  MOE_TRY(moe_mat_get(run->scratch, run->dtype, run->rows, a->heads * a->head_dim, &args.d_o));
+  MOE_TRY(moe_mat_get(run->scratch, run->dtype, run->rows, a->qkv.weight.out, &dqkv));
+  MOE_TRY(moe_sequence_gather(run, dy, &dy));
+  MOE_TRY(moe_sequence_gather(run, x, &x));
   args.scratch = moe_arena_get(run->scratch, run->k->attn_bwd_bytes(&args.fwd));
   if (args.scratch == NULL) return MOE_INTERNAL;
 
@@ -238,7 +248,9 @@ moe_status moe_attn_backward(const struct moe_attn *a, const struct moe_run *run
   moe_trace_end(run->trace);
   moe_run_flops(run, MOE_PART_ATTN, 2 * score_flops(a, run));
   moe_linear_backward_w(&a->qkv, run, dqkv, x, whole);
-  moe_linear_backward_x(&a->qkv, run, dqkv, whole, dx, false);
+  MOE_TRY(moe_sequence_part(run, dx, &part));
+  moe_linear_backward_x(&a->qkv, run, dqkv, whole, part, false);
+  MOE_TRY(moe_sequence_scatter(run, part, dx));
   moe_arena_reset(run->scratch, mark);
   return MOE_OK;
 }

@@ -1,6 +1,7 @@
 #include "layers/embed.h"
 
 #include "layers/param.h"
+#include "layers/sequence.h"
 
 struct moe_slot moe_vocab_slot(const moe_model_config *model, struct moe_coord tp,
                                const char *name) {
@@ -24,21 +25,24 @@ moe_status moe_embed_params(struct moe_embed *e, const moe_model_config *model,
   return moe_param_declare(params, &slot, &e->w);
 }
 
-void moe_embed_forward(const struct moe_embed *e, const struct moe_run *run, const int32_t *token,
-                       struct moe_mat y) {
-  const struct moe_embed_args args = {.w = moe_param_weight(run->memory, e->w),
-                                      .rows = e->rows,
-                                      .first = e->first,
-                                      .token = token,
-                                      .y = y};
+moe_status moe_embed_forward(const struct moe_embed *e, const struct moe_run *run,
+                             const int32_t *token, struct moe_mat y) {
+  size_t mark = moe_arena_mark(run->scratch);
+  struct moe_embed_args args = {
+      .w = moe_param_weight(run->memory, e->w), .rows = e->rows, .first = e->first, .token = token};
+  MOE_TRY(moe_sequence_part(run, y, &args.y)); /* zeros for ids of other ranks */
   moe_trace_begin(run->trace, MOE_PART_EMBED);
   run->k->embed(run->stream, &args);
   moe_trace_end(run->trace);
+  MOE_TRY(moe_sequence_scatter(run, args.y, y));
+  moe_arena_reset(run->scratch, mark);
+  return MOE_OK;
 }
 
 moe_status moe_embed_backward(const struct moe_embed *e, const struct moe_run *run,
                               const int32_t *token, struct moe_mat dy) {
   size_t mark = moe_arena_mark(run->scratch);
+  MOE_TRY(moe_sequence_gather(run, dy, &dy));
   struct moe_embed_bwd_args args = {.dy = dy,
                                     .token = token,
                                     .rows = e->rows,

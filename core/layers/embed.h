@@ -15,9 +15,9 @@ struct moe_slot moe_vocab_slot(const moe_model_config *model, struct moe_coord t
                                const char *name);
 moe_status moe_embed_params(struct moe_embed *e, const moe_model_config *model,
                             struct moe_place place, struct moe_params *params);
-/* y (T, H); token (T), device. */
-void moe_embed_forward(const struct moe_embed *e, const struct moe_run *run, const int32_t *token,
-                       struct moe_mat y);
+/* y (T, H); token (rows), device. */
+moe_status moe_embed_forward(const struct moe_embed *e, const struct moe_run *run,
+                             const int32_t *token, struct moe_mat y);
 moe_status moe_embed_backward(const struct moe_embed *e, const struct moe_run *run,
                               const int32_t *token, struct moe_mat dy);
 

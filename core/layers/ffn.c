@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "layers/param.h"
+#include "layers/sequence.h"
 
 moe_status moe_ffn_params(struct moe_ffn *f, const moe_model_config *model, int64_t width,
                           struct moe_place place, const char *prefix, const char *name,
@@ -45,6 +46,8 @@ moe_status moe_ffn_forward(const struct moe_ffn *f, const struct moe_run *run, s
   const struct moe_groups_rows whole = {0};
   size_t mark = moe_arena_mark(run->scratch);
   struct moe_swiglu_args args = {0};
+  struct moe_mat part;
+  MOE_TRY(moe_sequence_gather(run, x, &x));
   MOE_TRY(moe_mat_get(run->saved, run->dtype, x.rows, f->in.weight.out, &saved->gu));
   MOE_TRY(moe_mat_get(run->scratch, run->dtype, x.rows, f->out.weight.in, &args.h));
   args.gu = saved->gu;
@@ -52,8 +55,28 @@ moe_status moe_ffn_forward(const struct moe_ffn *f, const struct moe_run *run, s
   moe_trace_begin(run->trace, (int32_t)f->in.part);
   run->k->swiglu(run->stream, &args);
   moe_trace_end(run->trace);
-  moe_linear_forward(&f->out, run, args.h, whole, y, false);
+  MOE_TRY(moe_sequence_part(run, y, &part));
+  moe_linear_forward(&f->out, run, args.h, whole, part, false);
+  MOE_TRY(moe_sequence_scatter(run, part, y));
   moe_arena_reset(run->scratch, mark);
+  return MOE_OK;
+}
+
+/* dx [+]= gradient of the input; ranks of tp have a share of every row each. */
+static moe_status input_gradient(const struct moe_ffn *f, const struct moe_run *run,
+                                 struct moe_mat dgu, struct moe_mat dx, bool accumulate) {
+  const struct moe_groups_rows whole = {0};
+  struct moe_mat part, sum = dx;
+  bool split = run->place.tp.size > 1;
+  MOE_TRY(moe_sequence_part(run, dx, &part));
+  moe_linear_backward_x(&f->in, run, dgu, whole, part, accumulate && !split);
+  if (!split) return MOE_OK;
+  if (accumulate) MOE_TRY(moe_mat_get(run->scratch, dx.dtype, dx.rows, dx.cols, &sum));
+  MOE_TRY(moe_sequence_scatter(run, part, sum));
+  if (!accumulate) return MOE_OK;
+  moe_trace_begin(run->trace, (int32_t)f->in.part);
+  run->k->add(run->stream, dx, dx, sum);
+  moe_trace_end(run->trace);
   return MOE_OK;
 }
 
@@ -63,6 +86,8 @@ moe_status moe_ffn_backward(const struct moe_ffn *f, const struct moe_run *run,
   const struct moe_groups_rows whole = {0};
   size_t mark = moe_arena_mark(run->scratch);
   struct moe_swiglu_bwd_args args = {.gu = saved->gu, .dgu = saved->gu};
+  MOE_TRY(moe_sequence_gather(run, x, &x));
+  MOE_TRY(moe_sequence_gather(run, dy, &dy));
   MOE_TRY(moe_mat_get(run->scratch, run->dtype, x.rows, f->out.weight.in, &args.dh));
   MOE_TRY(moe_mat_get(run->scratch, run->dtype, x.rows, f->out.weight.in, &args.h));
   moe_linear_backward_x(&f->out, run, dy, whole, args.dh, false);
@@ -71,7 +96,7 @@ moe_status moe_ffn_backward(const struct moe_ffn *f, const struct moe_run *run,
   moe_trace_end(run->trace);
   moe_linear_backward_w(&f->out, run, dy, args.h, whole);
   moe_linear_backward_w(&f->in, run, args.dgu, x, whole);
-  moe_linear_backward_x(&f->in, run, args.dgu, whole, dx, accumulate);
+  MOE_TRY(input_gradient(f, run, args.dgu, dx, accumulate));
   moe_arena_reset(run->scratch, mark);
   return MOE_OK;
 }

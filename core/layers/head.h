@@ -23,12 +23,14 @@ moe_status moe_head_params(struct moe_head *h, const moe_model_config *model,
                            struct moe_params *params);
 void moe_head_init(struct moe_head *h, const moe_model_config *model, struct moe_place place,
                    moe_dtype dtype, int64_t rows_hint);
-/* Adds the sum of cross entropy of unmasked labels to *loss_sum (device). Training: also gradients
- * of the head's weights, and of x into *saved. */
+/* Adds the sum of cross entropy of unmasked labels (rows) to *loss_sum (device) of the first rank
+ * of tp; others add nothing. Training: also gradients of the head's weights, and of x (T, H) into
+ * *saved. */
 moe_status moe_head_forward(const struct moe_head *h, const struct moe_run *run, struct moe_mat x,
                             const int32_t *label, double *loss_sum, struct moe_head_saved *saved);
-/* Logits (rows of x, V local) fp32 to host memory, chunk by chunk, enqueued. */
+/* Logits (rows, V local), fp32, of rows [first, first + rows) of run->rows to host memory, chunk by
+ * chunk, enqueued. x (T, H). */
 moe_status moe_head_logits(const struct moe_head *h, const struct moe_run *run, struct moe_mat x,
-                           float *host);
+                           int64_t first, int64_t rows, float *host);
 
 #endif

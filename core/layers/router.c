@@ -33,14 +33,19 @@ void moe_router_init(struct moe_router *r, const moe_model_config *model,
   r->aux_scope = (moe_aux_scope)block->aux_scope;
 }
 
-/* Tokens of one scope of the aux loss. */
+/* Tokens of one scope of the aux loss: a micro-batch or sequence lies on all ranks of tp-cp. */
 static double scope_tokens(const struct moe_router *r, const struct moe_run *run) {
+  double tokens = (double)run->tokens * run->place.tp.size * run->place.cp.size;
   switch (r->aux_scope) {
-    case MOE_AUX_SEQUENCE: return (double)run->seq;
+    case MOE_AUX_SEQUENCE: return tokens / (double)run->batch;
     case MOE_AUX_GLOBAL: return run->global_tokens;
     case MOE_AUX_MICRO_BATCH: break;
   }
-  return (double)run->tokens;
+  return tokens;
+}
+
+bool moe_router_shares_counts(const struct moe_router *r) {
+  return r->aux_coef != 0 && r->aux_scope != MOE_AUX_GLOBAL;
 }
 
 static struct moe_router_args forward_args(const struct moe_router *r, const struct moe_run *run,
@@ -61,7 +66,7 @@ static struct moe_router_args forward_args(const struct moe_router *r, const str
       .index = saved->index,
       .prob = saved->prob,
       .lse = saved->lse,
-      .segment = r->aux_scope == MOE_AUX_SEQUENCE ? run->seq : run->tokens,
+      .segment = r->aux_scope == MOE_AUX_SEQUENCE ? run->tokens / run->batch : run->tokens,
       .count = moe_stats_count(stats, run->micro),
       .prob_sum = moe_stats_prob_sum(stats, run->micro)};
 }
@@ -107,6 +112,12 @@ moe_status moe_router_backward(const struct moe_router *r, const struct moe_run 
                                      .dprob = dprob,
                                      .dlogits = dlogits.p,
                                      .z_weight = (float)(r->z_coef / run->global_tokens)};
+  if (moe_router_shares_counts(r)) {
+    moe_trace_begin(run->trace, MOE_PART_COMM);
+    MOE_TRY(moe_all_reduce(run->groups->of[MOE_GROUP_TP_CP], run->stream, args.fwd.count,
+                           stats->segments * r->experts, MOE_I32, MOE_SUM, NULL));
+    moe_trace_end(run->trace);
+  }
   if (r->aux_coef != 0) {
     double n = scope_tokens(r, run);
     args.aux_shared = r->aux_scope == MOE_AUX_GLOBAL;

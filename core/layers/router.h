@@ -40,6 +40,8 @@ moe_status moe_router_backward(const struct moe_router *r, const struct moe_run 
                                const struct moe_moe_stats *stats,
                                const struct moe_router_saved *saved, struct moe_mat x,
                                const float *dprob, struct moe_mat dx);
+/* The aux loss's scope is cut over tp-cp: backward sums the counts over these ranks, in place. */
+bool moe_router_shares_counts(const struct moe_router *r);
 /* The auxiliary loss of one scope of `tokens` tokens; count_prob: sum over experts of how often
  * they were chosen times the sum of their probabilities. */
 double moe_router_aux_loss(const struct moe_router *r, double count_prob, double tokens);

@@ -14,7 +14,9 @@ static void block_split(struct moe_text *lines, const moe_block_config *block, c
   const struct moe_layout *layout = arg;
   const int32_t *attn = layout->size[MOE_VIEW_ATTN], *moe = layout->size[MOE_VIEW_MOE];
   divides(lines, "heads", block->heads, "tp", attn[MOE_AXIS_TP]);
-  divides(lines, "kv_heads", block->kv_heads, "tp", attn[MOE_AXIS_TP]);
+  int32_t tp = attn[MOE_AXIS_TP];
+  if (block->kv_heads >= 1 && tp % block->kv_heads) /* else each is copied to tp / kv_heads ranks */
+    divides(lines, "kv_heads", block->kv_heads, "tp", tp);
   if (block->ffn_kind != MOE_FFN_MOE) {
     divides(lines, "ffn", block->ffn, "tp", attn[MOE_AXIS_TP]);
     return;

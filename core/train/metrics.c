@@ -36,33 +36,36 @@ static double scopes_aux(const struct moe_layer *m, const int32_t *count, const 
   return sum / (double)scopes;
 }
 
-/* This rank's part. */
+/* This rank's part: what is summed over tp-cp-dp. Counts that tp-cp share are its first rank's. */
 static void layer_sums(const struct moe_trainer *t, const struct moe_layer *m, double *out) {
   const struct moe_moe_stats *s = &m->stats;
   const int32_t *count = moe_trainer_host_stat(t, s->count);
   const float *prob = moe_trainer_host_stat(t, s->prob_sum);
   const int32_t *dropped = moe_trainer_host_stat(t, s->dropped);
   const double *z = moe_trainer_host_stat(t, s->z_sum);
-  int64_t micros = t->model->micros, tokens = t->model->micro_batch * t->model->seq;
+  struct moe_place place = t->model->place;
+  int64_t micros = t->model->micros, spread = place.tp.size * place.cp.size;
+  int64_t tokens = t->model->micro_batch * t->model->seq / place.tp.size;
+  bool first = !moe_router_shares_counts(&m->router) || place.tp.rank + place.cp.rank == 0;
   for (int64_t e = 0; e < s->experts; e++) {
     double c = 0, p = 0;
     for (int64_t i = 0; i < micros * s->segments; i++) {
       c += count[i * s->experts + e];
       p += (double)prob[i * s->experts + e];
     }
-    out[e] = c;
+    out[e] = first ? c : 0;
     out[s->experts + e] = p;
   }
   double *scalar = out + 2 * s->experts;
-  scalar[AUX] =
-      scopes_aux(m, count, prob, micros * s->segments, (double)tokens / (double)s->segments);
+  scalar[AUX] = scopes_aux(m, count, prob, micros * s->segments,
+                           (double)(tokens * spread) / (double)s->segments);
   scalar[Z] = moe_router_z_loss(&m->router, z, micros, tokens);
   scalar[DROPPED] = 0;
   for (int64_t i = 0; i < micros; i++) scalar[DROPPED] += dropped[i];
 }
 
-/* in: sums over `ranks` ranks, each with the same number of tokens. */
-static void layer_metrics(const struct moe_layer *m, const double *in, int32_t ranks,
+/* in: sums over tp-cp-dp, each rank with the same number of tokens. */
+static void layer_metrics(const struct moe_layer *m, const double *in, struct moe_place place,
                           double global_tokens, moe_step_metrics *out) {
   int64_t experts = m->stats.experts;
   const double *scalar = in + 2 * experts;
@@ -76,14 +79,14 @@ static void layer_metrics(const struct moe_layer *m, const double *in, int32_t r
   if (load > out->load_max) out->load_max = load;
   out->routed += (int64_t)all;
   out->dropped += (int64_t)scalar[DROPPED];
-  out->z_loss += scalar[Z] / ranks;
+  out->z_loss += scalar[Z] / (place.tp.size * place.cp.size * place.dp.size);
   out->aux_loss += m->router.aux_scope == MOE_AUX_GLOBAL
                        ? moe_router_aux_loss(&m->router, product, global_tokens)
-                       : scalar[AUX] / ranks;
+                       : scalar[AUX] / place.dp.size;
 }
 
 moe_status moe_trainer_routing_metrics(struct moe_trainer *t, moe_step_metrics *out) {
-  struct moe_group g = t->groups.of[MOE_GROUP_DP];
+  struct moe_group g = t->groups.of[MOE_GROUP_TP_CP_DP];
   double *at = t->routing;
   for (int32_t i = 0; i < t->model->blocks; i++) {
     const struct moe_block *b = &t->model->block[i];
@@ -97,7 +100,7 @@ moe_status moe_trainer_routing_metrics(struct moe_trainer *t, moe_step_metrics *
   for (int32_t i = 0; i < t->model->blocks; i++) {
     const struct moe_block *b = &t->model->block[i];
     if (!b->is_moe) continue;
-    layer_metrics(&b->moe, at, moe_group_size(g), tokens, out);
+    layer_metrics(&b->moe, at, t->model->place, tokens, out);
     at += layer_size(&b->moe);
   }
   return MOE_OK;

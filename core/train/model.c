@@ -36,8 +36,8 @@ static moe_status declare(struct moe_model *m) {
 static struct moe_rope_table *rope_table(struct moe_model *m, double theta, int64_t head_dim) {
   for (int32_t i = 0; i < m->ropes; i++)
     if (m->rope[i].theta == theta && m->rope[i].head_dim == head_dim) return &m->rope[i];
-  m->rope[m->ropes] =
-      (struct moe_rope_table){.theta = theta, .head_dim = head_dim, .positions = m->seq};
+  m->rope[m->ropes] = (struct moe_rope_table){
+      .theta = theta, .head_dim = head_dim, .positions = m->seq * m->place.cp.size};
   return &m->rope[m->ropes++];
 }
 
@@ -158,7 +158,7 @@ moe_status moe_model_hidden(const struct moe_model *m, const struct moe_run *run
                             const int32_t *token, struct moe_model_saved *saved,
                             struct moe_mat *x) {
   MOE_TRY(moe_mat_get(run->saved, run->dtype, run->tokens, m->config.hidden, &saved->x));
-  moe_embed_forward(&m->embed, run, token, saved->x);
+  MOE_TRY(moe_embed_forward(&m->embed, run, token, saved->x));
   *x = saved->x;
   for (int32_t i = 0; i < m->blocks; i++) {
     struct moe_mat y; /* before what the block keeps: it stays when the block recomputes */

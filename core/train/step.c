@@ -22,7 +22,7 @@ moe_status moe_trainer_check_batch(struct moe_trainer *t, const int32_t *token,
 }
 
 static moe_status forward(struct moe_trainer *t, const struct moe_run *run) {
-  int64_t first = run->micro * run->tokens;
+  int64_t first = run->micro * run->rows;
   moe_arena_reset(run->saved, 0);
   return moe_model_forward(t->model, run, t->token + first, t->label + first,
                            t->sums + MOE_SUM_LOSS, &t->slot[run->micro % t->slots]);
@@ -40,7 +40,7 @@ static moe_status gradients_final(void *arg, int32_t block) {
 static moe_status backward(struct moe_trainer *t, struct moe_run *run) {
   run->final = run->micro == t->model->micros - 1 ? gradients_final : NULL;
   run->final_arg = t;
-  int64_t first = run->micro * run->tokens;
+  int64_t first = run->micro * run->rows;
   return moe_model_backward(t->model, run, t->token + first, &t->slot[run->micro % t->slots]);
 }
 
@@ -112,7 +112,7 @@ static moe_status gradients(struct moe_trainer *t, const int32_t *token, const i
   MOE_CHECK_SIZE(t->ctx, out);
   *out = (moe_step_metrics){.size = sizeof *out};
   double begin = moe_now();
-  int64_t n = t->model->micros * t->model->micro_batch * t->model->seq;
+  int64_t sequences = t->model->micros * t->model->micro_batch, n = sequences * t->config.seq;
   struct moe_group all = t->groups.of[MOE_GROUP_WORLD], dp = t->groups.of[MOE_GROUP_DP];
   moe_status status = moe_trainer_check_batch(t, token, label, n, &out->loss_tokens);
   MOE_TRY(moe_comm_agree(all, t->stream, status));
@@ -121,13 +121,15 @@ static moe_status gradients(struct moe_trainer *t, const int32_t *token, const i
   struct moe_run run = moe_trainer_run(t, t->model->micro_batch, t->model->seq, 0);
   run.training = true;
   run.loss_scale = out->loss_tokens > 0 ? (float)(1.0 / (double)out->loss_tokens) : 0;
-  t->k->copy(t->stream, t->token, token, (size_t)n * sizeof *token);
-  t->k->copy(t->stream, t->label, label, (size_t)n * sizeof *label);
+  MOE_TRY(moe_trainer_set_positions(t, t->config.seq));
+  moe_trainer_upload_part(t, t->token, token, sequences, t->config.seq);
+  moe_trainer_upload_part(t, t->label, label, sequences, t->config.seq);
   t->k->fill(t->stream, t->sums, 0, sizeof t->sums_host);
   moe_trainer_refresh(t, &run);
   MOE_TRY(micro_batches(t, &run));
   MOE_TRY(sum_gradients(t));
-  MOE_TRY(moe_all_reduce(dp, t->stream, t->sums + MOE_SUM_LOSS, 1, MOE_F64, MOE_SUM, NULL));
+  MOE_TRY(moe_all_reduce(t->groups.of[MOE_GROUP_TP_CP_DP], t->stream, t->sums + MOE_SUM_LOSS, 1,
+                         MOE_F64, MOE_SUM, NULL));
   MOE_TRY(read_results(t));
 
   out->step = t->state.step;

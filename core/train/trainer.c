@@ -60,7 +60,11 @@ static moe_status allocate_host(struct moe_trainer *t) {
   t->slot = moe_alloc_array(ctx, (size_t)t->slots, sizeof *t->slot);
   t->bias_host = moe_alloc_array(ctx, (size_t)bias_elements(t->model), sizeof(float));
   t->routing = moe_alloc_array(ctx, (size_t)moe_trainer_routing_size(t->model), sizeof *t->routing);
+  int64_t rows = t->model->micro_batch * t->model->seq;
+  t->position_host = moe_alloc_array(ctx, (size_t)rows, sizeof *t->position_host);
+  t->padded = moe_alloc_array(ctx, (size_t)t->config.seq, sizeof *t->padded);
   if (!t->saved || !t->slot || !t->bias_host || !t->routing) return MOE_MEMORY;
+  if (!t->position_host || !t->padded) return MOE_MEMORY;
   for (int32_t i = 0; i < t->slots; i++) {
     t->slot[i].block = moe_alloc_array(ctx, (size_t)t->model->blocks, sizeof *t->slot[i].block);
     if (t->slot[i].block == NULL) return MOE_MEMORY;
@@ -81,14 +85,7 @@ static moe_status carve_io(struct moe_trainer *t) {
 static moe_status upload_start(struct moe_trainer *t) {
   struct moe_run run = moe_trainer_run(t, 1, t->model->seq, 0);
   MOE_TRY(moe_model_upload(t->model, &run));
-  int64_t rows = t->model->micro_batch * t->model->seq;
-  int32_t *position = moe_alloc_array(t->ctx, (size_t)rows, sizeof *position);
-  if (position == NULL) return MOE_MEMORY;
-  for (int64_t i = 0; i < rows; i++) position[i] = (int32_t)(i % t->model->seq);
-  t->k->copy(t->stream, t->position, position, (size_t)rows * sizeof *position);
-  moe_status status = t->k->stream_sync(t->stream);
-  moe_release(t->ctx, position);
-  MOE_TRY(status);
+  MOE_TRY(moe_trainer_set_positions(t, t->config.seq));
   for (int f = 0; f < MOE_FAMILIES; f++) {
     const struct moe_pack *pack = &t->model->params.pack[f];
     size_t bytes = (size_t)pack->elements * sizeof(float);
@@ -96,20 +93,22 @@ static moe_status upload_start(struct moe_trainer *t) {
     if (host == NULL) return MOE_MEMORY;
     moe_pack_fill_initial(pack, t->config.seed, host);
     t->k->copy(t->stream, t->memory.weight[f], host, bytes);
-    status = t->k->stream_sync(t->stream);
+    moe_status status = t->k->stream_sync(t->stream);
     moe_unmap(t->ctx, host, bytes);
     MOE_TRY(status);
   }
   return MOE_OK;
 }
 
-/* Layers of this version exchange nothing inside a micro-batch. */
+/* What layers of this version can be split over. */
 static moe_status check_axes(struct moe_trainer *t) {
+  static const bool works[MOE_VIEWS][MOE_AXES] = {
+      [MOE_VIEW_ATTN] = {[MOE_AXIS_TP] = true, [MOE_AXIS_DP] = true},
+      [MOE_VIEW_MOE] = {[MOE_AXIS_DP] = true}};
   for (int view = 0; view < MOE_VIEWS; view++)
     for (int axis = 0; axis < MOE_AXES; axis++)
-      if (axis != MOE_AXIS_DP && t->layout.size[view][axis] > 1)
-        return moe_fail(t->ctx, MOE_UNSUPPORTED,
-                        "layout.%s: %d: this version trains on several ranks with dp only",
+      if (!works[view][axis] && t->layout.size[view][axis] > 1)
+        return moe_fail(t->ctx, MOE_UNSUPPORTED, "layout.%s: %d: this version has no such layers",
                         moe_axis_name(view, axis), t->layout.size[view][axis]);
   return MOE_OK;
 }
@@ -187,6 +186,8 @@ void moe_trainer_destroy(moe_trainer *t) {
   moe_release(t->ctx, t->slot);
   moe_release(t->ctx, t->bias_host);
   moe_release(t->ctx, t->routing);
+  moe_release(t->ctx, t->position_host);
+  moe_release(t->ctx, t->padded);
   moe_release(t->ctx, t->stats_host);
   moe_model_destroy(t->model);
   moe_release(t->ctx, t);
@@ -206,7 +207,8 @@ struct moe_run moe_trainer_run(struct moe_trainer *t, int64_t batch, int64_t seq
                           .dtype = t->model->dtype,
                           .batch = batch,
                           .seq = seq,
-                          .tokens = batch * seq,
+                          .rows = batch * seq,
+                          .tokens = batch * seq / t->model->place.tp.size,
                           .position = t->position,
                           .micro = micro,
                           .global_tokens = (double)t->config.global_batch * (double)t->config.seq};

@@ -24,8 +24,8 @@ struct moe_trainer {
   struct moe_model_saved *slot;
   int32_t slots;
   /* device, in io */
-  int32_t *token, *label; /* (global_batch / dp * S) */
-  int32_t *position;      /* (micro_batch * S), each sequence from 0 */
+  int32_t *token, *label; /* (global_batch / dp * S / cp) */
+  int32_t *position;      /* (micro_batch * S / cp), the same for each sequence */
   double *sums;           /* loss, squared gradient */
   float *grad_scale;
   /* host */
@@ -33,6 +33,9 @@ struct moe_trainer {
   float *bias_host; /* router biases, layer after layer */
   double *routing;  /* per MoE layer: E counts, E probability sums, aux, z, dropped; all ranks' */
   double sums_host[2];
+  int32_t *position_host; /* as position */
+  int32_t positions;      /* tokens of the whole sequences that position is for */
+  int32_t *padded;        /* (S): a sequence that is filled up */
   moe_trainer_state state;
   bool stale; /* weights changed since they were prepared */
   struct moe_trace trace;
@@ -44,6 +47,14 @@ enum { MOE_SUM_LOSS = 0, MOE_SUM_GRAD = 1 };
 struct moe_run moe_trainer_run(struct moe_trainer *t, int64_t batch, int64_t seq, int32_t micro);
 /* Prepares weights that changed. */
 void moe_trainer_refresh(struct moe_trainer *t, const struct moe_run *run);
+/* Tokens of a sequence must be a multiple of this: what tp and zig-zag cp divide. */
+int32_t moe_trainer_seq_step(const struct moe_trainer *t);
+/* Where the rows of this cp rank stand in sequences of `seq` tokens: chunks r and 2cp-1-r of 2cp
+ * (core/README.md, "Context parallelism"). */
+moe_status moe_trainer_set_positions(struct moe_trainer *t, int64_t seq);
+/* Copies this cp rank's part of n sequences of `seq` tokens to the device, (n, seq / cp). */
+void moe_trainer_upload_part(struct moe_trainer *t, int32_t *device, const int32_t *host, int64_t n,
+                             int64_t seq);
 /* Ids must lie in [0, V), labels below V; n of each. Counts unmasked labels. */
 moe_status moe_trainer_check_batch(struct moe_trainer *t, const int32_t *token,
                                    const int32_t *label, int64_t n, int64_t *unmasked);

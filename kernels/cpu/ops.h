@@ -38,6 +38,7 @@ void MOE_FN(embed)(struct moe_stream *s, const struct moe_embed_args *a);
 size_t MOE_FN(embed_bwd_bytes)(int64_t tokens, int64_t rows);
 void MOE_FN(embed_bwd)(struct moe_stream *s, const struct moe_embed_bwd_args *a);
 void MOE_FN(xent_stats)(struct moe_stream *s, const struct moe_xent_args *a);
+void MOE_FN(xent_merge)(struct moe_stream *s, const struct moe_xent_merge_args *a);
 void MOE_FN(xent_grad)(struct moe_stream *s, const struct moe_xent_grad_args *a);
 void MOE_FN(adamw)(struct moe_stream *s, const struct moe_adamw_args *a);
 
@@ -48,6 +49,6 @@ void MOE_FN(adamw)(struct moe_stream *s, const struct moe_adamw_args *a);
   X(rmsnorm_bwd) X(rope) X(attn) X(attn_bwd_bytes) X(attn_bwd) X(swiglu) \
   X(swiglu_bwd) X(router) X(router_bwd) X(count_sum) X(route) X(gather) X(combine) \
   X(prob_rows) X(gate) X(gate_bwd) X(embed) X(embed_bwd_bytes) X(embed_bwd) \
-  X(xent_stats) X(xent_grad) X(adamw)
+  X(xent_stats) X(xent_merge) X(xent_grad) X(adamw)
 
 #endif

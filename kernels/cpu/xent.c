@@ -59,6 +59,29 @@ void MOE_FN(xent_stats)(struct moe_stream *s, const struct moe_xent_args *a) {
   moe_cpu_for(s, a->logits.rows, moe_cpu_row_grain(a->logits.cols * 4), stats_range, &args);
 }
 
+static void merge_range(void *arg, int64_t first, int64_t last, int32_t thread) {
+  (void)thread;
+  const struct moe_xent_merge_args *a = arg;
+  int64_t R = a->rows;
+  for (int64_t r = first; r < last; r++) {
+    float max = -INFINITY, sum = 0, target = 0;
+    for (int64_t i = 0; i < a->n; i++) max = fmaxf(max, a->parts[3 * i * R + r]);
+    for (int64_t i = 0; i < a->n; i++) {
+      const float *part = a->parts + 3 * i * R + r;
+      if (part[0] > -INFINITY || part[0] != part[0]) sum += part[R] * expf(part[0] - max);
+      target += part[2 * R];
+    }
+    a->merged[r] = max;
+    a->merged[R + r] = sum;
+    a->merged[2 * R + r] = target;
+  }
+}
+
+void MOE_FN(xent_merge)(struct moe_stream *s, const struct moe_xent_merge_args *a) {
+  struct moe_xent_merge_args args = *a;
+  moe_cpu_for(s, a->rows, 256, merge_range, &args);
+}
+
 /* d = exp(x - max) * k */
 MOE_INLINE void grad_row(const void *x, void *d, int64_t n, float max, float k, moe_dtype from,
                          moe_dtype to) {
@@ -66,8 +89,7 @@ MOE_INLINE void grad_row(const void *x, void *d, int64_t n, float max, float k, 
   int64_t i = 0;
   for (; i + MOE_VW <= n; i += MOE_VW)
     vx_store(d, to, i, vf_exp(vx_load(x, from, i) - shift) * factor);
-  if (i < n)
-    vx_store_n(d, to, i, vf_exp(vx_load_n(x, from, i, n - i) - shift) * factor, n - i);
+  if (i < n) vx_store_n(d, to, i, vf_exp(vx_load_n(x, from, i, n - i) - shift) * factor, n - i);
 }
 
 static void grad_one(const struct moe_xent_grad_args *a, int64_t r) {

@@ -166,8 +166,8 @@ local list = {
       .. "or experts: 56 or 64",
     "schedule.global_batch: 8 is not a multiple of micro_batch 2 * dp 8 = 16; "
       .. "16" },
-  { "heads on tp", layout = "{ tp = 8, etp = 1 }",
-    "model.kv_heads: 4 / tp 8 is not whole; tp: 1 2 4, or kv_heads: 8" },
+  { "heads on tp", layout = "{ tp = 16, etp = 1 }",
+    "model.heads: 8 / tp 16 is not whole; tp: 1 2 4 8, or heads: 16" },
   { "dense width on tp",
     model = model "dense_ffn = 130, mlp_only_layers = { 0 }",
     layout = "{ tp = 4, etp = 1 }",

@@ -60,13 +60,27 @@ struct shard {
   float *max, *sum, *target;
 };
 
-/* What the ranks of a tensor-parallel group reduce between the halves. */
-static void merge(struct shard *s, int64_t rows) {
-  for (int64_t r = 0; r < rows; r++) {
-    float max = fmaxf(s[0].max[r], s[1].max[r]), sum = 0, target = s[0].target[r] + s[1].target[r];
-    for (int i = 0; i < 2; i++) sum += s[i].sum[r] * expf(s[i].max[r] - max);
-    for (int i = 0; i < 2; i++) s[i].max[r] = max, s[i].sum[r] = sum, s[i].target[r] = target;
+/* What the ranks of a tensor-parallel group do between the halves: two shards, and an empty one
+ * between them, as a rank without a row of the vocabulary has it. */
+static void merge(struct ops *o, struct shard *s, int64_t rows) {
+  enum { PARTS = 3 };
+  float *parts = ops_floats(o, PARTS * 3 * rows), *merged = ops_floats(o, 3 * rows);
+  for (int i = 0; i < PARTS; i++) {
+    float *part = parts + i * 3 * rows;
+    for (int64_t r = 0; r < rows; r++) {
+      part[r] = i == 1 ? -INFINITY : s[i / 2].max[r];
+      part[rows + r] = i == 1 ? 0 : s[i / 2].sum[r];
+      part[2 * rows + r] = i == 1 ? 0 : s[i / 2].target[r];
+    }
   }
+  o->k->xent_merge(o->s, &(struct moe_xent_merge_args){
+                             .parts = parts, .n = PARTS, .rows = rows, .merged = merged});
+  for (int i = 0; i < 2; i++)
+    for (int64_t r = 0; r < rows; r++) {
+      s[i].max[r] = merged[r];
+      s[i].sum[r] = merged[rows + r];
+      s[i].target[r] = merged[2 * rows + r];
+    }
 }
 
 static void check(struct ops *o, const void *arg) {
@@ -101,7 +115,7 @@ static void check(struct ops *o, const void *arg) {
                                                    .max = s[i].max, .sum = s[i].sum,
                                                    .target = s[i].target});
   }
-  if (n == 2) merge(s, R);
+  if (n == 2) merge(o, s, R);
   float *got = ops_floats(o, R);
   for (int i = 0; i < n; i++) {
     struct moe_xent_grad_args a = {.logits = s[i].x, .dlogits = s[i].d, .label = label,

@@ -194,6 +194,27 @@ static void same_weights(moe_ctx *ctx, moe_trainer *one, moe_trainer *many, cons
   }
 }
 
+/* Held-out loss, and logits of a sequence shorter than the layout's pieces. */
+static void same_forward(moe_ctx *ctx, moe_ctx *alone, moe_trainer *one, moe_trainer *many,
+                         const struct equal_setup *s) {
+  enum { SOME = 13 };
+  static float a[SOME * EQUAL_VOCAB], b[SOME * EQUAL_VOCAB];
+  double loss_a, loss_b;
+  int64_t n_a, n_b;
+  MUST(alone, moe_trainer_eval(one, s->tokens, s->labels, 3, &loss_a, &n_a));
+  MUST(ctx, moe_trainer_eval(many, s->tokens, s->labels, 3, &loss_b, &n_b));
+  CHECK(near(loss_a, loss_b) && n_a == n_b);
+  if (s->config.dispatch.capacity_factor != 0) return; /* rows that fill up would compete */
+  for (int all = 0; all < 2; all++) {
+    double far = 0;
+    MUST(alone, moe_trainer_logits(one, s->tokens, SOME, all, a));
+    MUST(ctx, moe_trainer_logits(many, s->tokens, SOME, all, b));
+    for (int i = 0; i < (all ? SOME : 1) * EQUAL_VOCAB; i++)
+      far = fmax(far, fabs((double)a[i] - (double)b[i]));
+    CHECK(far < 1e-4); /* of logits around 10 */
+  }
+}
+
 void equal_compare(moe_ctx *ctx, moe_ctx *alone, const char *text) {
   struct equal_setup s, plain;
   moe_trainer *one, *many;
@@ -211,6 +232,7 @@ void equal_compare(moe_ctx *ctx, moe_ctx *alone, const char *text) {
     equal_metrics(text, &a, &b);
   }
   same_weights(ctx, one, many, text);
+  same_forward(ctx, alone, one, many, &s);
   moe_trainer_destroy(one);
   moe_trainer_destroy(many);
 }

@@ -148,7 +148,11 @@ static void test_ranges_of_blocks(void **state) {
 static void test_split(void **state) {
   (void)state;
   config.layout.tp = 8, config.layout.etp = 1;
-  refuse(8, "model.blocks[0-3].kv_heads: 4 / tp 8 is not whole; tp: 1 2 4, or kv_heads: 8");
+  accept(8); /* each of 4 kv heads on two ranks */
+  EACH(kv_heads, 2);
+  EACH(heads, 6);
+  config.layout.tp = 3;
+  refuse_part(3, "model.blocks[0-3].kv_heads: 2 / tp 3 is not whole; tp: 1 2, or kv_heads: 3");
   config.layout.tp = 1, config.layout.pp = 3;
   refuse_part(3, "layout.pp: 4 blocks / (pp 3 * chunks 1 = 3) is not whole; pp * chunks: 1 2 4");
   config.layout.pp = 1, config.layout.chunks = 2;

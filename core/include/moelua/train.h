@@ -22,7 +22,8 @@ typedef struct moe_trainer moe_trainer;
   X(HEAD, "head and loss")      \
   X(PREPARE, "prepare weights") \
   X(GRAD, "gradients")          \
-  X(OPTIM, "optimizer")
+  X(OPTIM, "optimizer")         \
+  X(COMM, "exchange")
 #define MOE_PART_ENUM(name, text) MOE_PART_##name,
 typedef enum moe_part { MOE_PART_MAP(MOE_PART_ENUM) MOE_PART_COUNT } moe_part;
 MOE_API const char *moe_part_name(int32_t part); /* static storage; "unknown" outside */

@@ -1,0 +1,46 @@
+/* What a batch is on this rank: sequences of its dp coordinate, of each the part of its cp one. */
+#include "train/trainer.h"
+
+int32_t moe_trainer_seq_step(const struct moe_trainer *t) {
+  int32_t tp = t->model->place.tp.size, cp = t->model->place.cp.size;
+  return cp == 1 ? tp : cp * (tp % 2 ? 2 * tp : tp); /* cp * lcm(2, tp) */
+}
+
+/* A cp rank has two pieces of a sequence, so that causal attention is the same work for all. */
+struct pieces {
+  int64_t tokens, first[2]; /* of one piece; where they begin */
+};
+
+static struct pieces pieces_of(struct moe_coord cp, int64_t seq) {
+  int64_t tokens = seq / (2 * cp.size);
+  return (struct pieces){tokens, {cp.rank * tokens, (2 * cp.size - 1 - cp.rank) * tokens}};
+}
+
+moe_status moe_trainer_set_positions(struct moe_trainer *t, int64_t seq) {
+  if (t->positions == seq) return MOE_OK;
+  struct moe_coord cp = t->model->place.cp;
+  struct pieces p = pieces_of(cp, seq);
+  int64_t mine = seq / cp.size, rows = t->model->micro_batch * mine;
+  for (int64_t i = 0; i < rows; i++) {
+    int64_t j = i % mine;
+    bool second = cp.size > 1 && j >= p.tokens;
+    t->position_host[i] = (int32_t)(second ? p.first[1] + j - p.tokens : p.first[0] + j);
+  }
+  t->k->copy(t->stream, t->position, t->position_host, (size_t)rows * sizeof *t->position);
+  t->positions = (int32_t)seq;
+  return t->k->stream_sync(t->stream);
+}
+
+void moe_trainer_upload_part(struct moe_trainer *t, int32_t *device, const int32_t *host, int64_t n,
+                             int64_t seq) {
+  struct moe_coord cp = t->model->place.cp;
+  if (cp.size == 1) {
+    t->k->copy(t->stream, device, host, (size_t)(n * seq) * sizeof *device);
+    return;
+  }
+  struct pieces p = pieces_of(cp, seq);
+  for (int64_t s = 0; s < n; s++)
+    for (int i = 0; i < 2; i++)
+      t->k->copy(t->stream, device + (2 * s + i) * p.tokens, host + s * seq + p.first[i],
+                 (size_t)p.tokens * sizeof *device);
+}
