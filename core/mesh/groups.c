@@ -4,13 +4,18 @@
 
 /* What the named groups span. */
 static const struct {
+  const char *name;
   enum moe_view view;
   uint32_t axes;
 } spans[] = {
-#define SPAN(kind, text, view, axes) {MOE_VIEW_##view, axes},
+#define SPAN(kind, text, view, axes) {text, MOE_VIEW_##view, axes},
     MOE_GROUP_MAP(SPAN)
 #undef SPAN
 };
+
+const char *moe_group_name(enum moe_group_kind kind) { return spans[kind].name; }
+
+enum moe_view moe_group_view(enum moe_group_kind kind) { return spans[kind].view; }
 
 static int32_t index_of(const struct moe_layout *layout, enum moe_view view, int32_t axis,
                         int32_t rank) {
@@ -45,6 +50,11 @@ int32_t moe_layout_members(const struct moe_layout *layout, enum moe_view view, 
       for (int32_t m = 0; m < had; m++) ranks[n++] = ranks[m] + step * layout->stride[view][axis];
   }
   return n;
+}
+
+int32_t moe_group_members(const struct moe_layout *layout, enum moe_group_kind kind, int32_t rank,
+                          int32_t *ranks) {
+  return moe_layout_members(layout, spans[kind].view, spans[kind].axes, rank, ranks);
 }
 
 struct moe_coord moe_layout_share(const struct moe_layout *layout, enum moe_group_kind kind,
@@ -88,7 +98,7 @@ moe_status moe_groups_create(struct moe_world *world, const struct moe_layout *l
   if (ranks == NULL) return MOE_MEMORY;
   moe_status status = MOE_OK;
   for (size_t i = 0; i < MOE_COUNTOF(spans) && status == MOE_OK; i++) {
-    int32_t n = moe_layout_members(layout, spans[i].view, spans[i].axes, world->rank, ranks);
+    int32_t n = moe_group_members(layout, (enum moe_group_kind)i, world->rank, ranks);
     out->of[i].tag = (int32_t)i;
     status = moe_comm_get(world, ranks, n, &out->of[i].comm);
   }

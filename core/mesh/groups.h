@@ -32,10 +32,17 @@ struct moe_groups {
 
 /* Coordinates of a rank. */
 struct moe_place moe_place_of(const struct moe_layout *layout, int32_t rank);
+/* "tp", "etp-ep", ..: as the map has them; static storage. */
+const char *moe_group_name(enum moe_group_kind kind);
+/* The view whose axes the group spans. */
+enum moe_view moe_group_view(enum moe_group_kind kind);
 /* World ranks of the group of `rank` that spans these axes (bits MOE_IN(axis)) of a view, in the
  * order string's order; ranks has room for all. Returns how many. */
 int32_t moe_layout_members(const struct moe_layout *layout, enum moe_view view, uint32_t axes,
                            int32_t rank, int32_t *ranks);
+/* The same of a named group. */
+int32_t moe_group_members(const struct moe_layout *layout, enum moe_group_kind kind, int32_t rank,
+                          int32_t *ranks);
 /* Size of a named group of `rank`, and the rank's place in it, as moe_groups_create has them. */
 struct moe_coord moe_layout_share(const struct moe_layout *layout, enum moe_group_kind kind,
                                   int32_t rank);
