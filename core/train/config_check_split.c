@@ -26,17 +26,55 @@ static void block_split(struct moe_text *lines, const moe_block_config *block, c
   divides(lines, "shared_ffn", block->shared_ffn, "tp", attn[MOE_AXIS_TP]);
 }
 
-static void check_stages(struct moe_text *errors, int32_t blocks, int32_t pp, int32_t chunks) {
+/* The user's list of blocks per virtual stage. */
+static void check_stage_list(struct moe_text *errors, int32_t blocks, const moe_layout_config *l,
+                             int64_t stages) {
+  int64_t sum = 0;
+  int32_t most = 0;
+  if (l->n_blocks < 0 || l->blocks == NULL || l->n_blocks != stages) {
+    moe_text_line(errors, "layout.blocks: %d numbers, but pp * chunks = %lld stages",
+                  l->blocks ? l->n_blocks : 0, (long long)stages);
+    return;
+  }
+  for (int32_t i = 0; i < l->n_blocks; i++) {
+    if (l->blocks[i] < 0 || l->blocks[i] > blocks) {
+      moe_text_line(errors, "layout.blocks: %d for stage %d is outside 0 .. %d", l->blocks[i], i,
+                    blocks);
+      return;
+    }
+    sum += l->blocks[i];
+    if (l->blocks[i] > l->blocks[most]) most = i;
+  }
+  if (sum == blocks) return;
+  moe_text_line(errors, "layout.blocks: they add up to %lld, the model has %d blocks",
+                (long long)sum, blocks);
+  int64_t fits = l->blocks[most] + blocks - sum;
+  if (fits >= 0)
+    moe_text_add(errors, "; e.g. %lld instead of %d for stage %d", (long long)fits, l->blocks[most],
+                 most);
+}
+
+static void check_stages(struct moe_text *errors, int32_t blocks, const moe_layout_config *l,
+                         int32_t pp, int32_t chunks) {
   if (chunks > 1 && pp == 1) {
     moe_text_line(errors, "layout.chunks: %d virtual stages need pp above 1", chunks);
     return;
   }
+  if (moe_check_range(errors, "layout.group", l->group, 0, 1 << 20) && l->group > 0 && chunks == 1)
+    moe_text_line(errors, "layout.group: %d, but there is one chunk; it needs chunks above 1",
+                  l->group);
   int64_t stages = (int64_t)pp * chunks;
-  if (blocks < 1 || blocks % stages == 0) return;
+  if (blocks < 1) return;
+  if (l->n_blocks != 0) {
+    check_stage_list(errors, blocks, l, stages);
+    return;
+  }
+  if (blocks % stages == 0) return;
   moe_text_line(errors,
                 "layout.pp: %d blocks / (pp %d * chunks %d = %lld) is not whole; pp * chunks: ",
                 blocks, pp, chunks, (long long)stages);
   moe_text_divisors(errors, blocks, stages);
+  moe_text_add(errors, ", or list layout.blocks");
 }
 
 /* With cp the sequence is cut in 2*cp pieces (zig-zag), each split over tp. */
@@ -71,7 +109,7 @@ void moe_check_split(struct moe_text *errors, const moe_train_config *config,
                      const struct moe_layout *layout) {
   const int32_t *attn = layout->size[MOE_VIEW_ATTN];
   const moe_model_config *model = &config->model;
-  check_stages(errors, model->n_blocks, attn[MOE_AXIS_PP], layout->chunks);
+  check_stages(errors, model->n_blocks, &config->layout, attn[MOE_AXIS_PP], layout->chunks);
   if (model->n_blocks > 0 && model->blocks != NULL)
     moe_check_blocks(errors, model, block_split, layout);
   check_seq(errors, config, attn[MOE_AXIS_TP], attn[MOE_AXIS_CP]);

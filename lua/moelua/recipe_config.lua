@@ -6,7 +6,8 @@ local DEGREES = { "tp", "cp", "dp", "pp", "etp", "ep", "edp" }
 
 local function layout_of(resolved)
   local layout = { order = resolved.layout.order,
-    chunks = resolved.schedule.chunks }
+    chunks = resolved.schedule.chunks, group = resolved.schedule.group,
+    blocks = resolved.layout.blocks }
   for _, name in ipairs(DEGREES) do
     layout[name] = resolved.layout[name] or 0
   end
@@ -60,6 +61,7 @@ end
 
 local RENAMED = { seq = "data.seq", micro_batch = "schedule.micro_batch",
   global_batch = "schedule.global_batch", ["layout.chunks"] = "schedule.chunks",
+  ["layout.group"] = "schedule.group",
   ["optimizer.lr.total"] = "schedule.steps" }
 
 -- "model.blocks[0-3].heads" -> "model.heads", or "model.blocks[1-4].heads"
@@ -102,10 +104,12 @@ local STAND_INS = {
 }
 -- Keys about which nothing can be said when the section is a stand-in.
 local DEPENDENT = {
-  model = { ["layout.pp"] = true, ["schedule.chunks"] = true },
-  layout = { ["schedule.global_batch"] = true, ["schedule.chunks"] = true },
-  schedule = { ["layout.pp"] = true, ["optimizer.lr.warmup"] = true,
-    ["optimizer.lr.decay"] = true },
+  model = { ["layout.pp"] = true, ["layout.blocks"] = true,
+    ["schedule.chunks"] = true },
+  layout = { ["schedule.global_batch"] = true, ["schedule.chunks"] = true,
+    ["schedule.group"] = true },
+  schedule = { ["layout.pp"] = true, ["layout.blocks"] = true,
+    ["optimizer.lr.warmup"] = true, ["optimizer.lr.decay"] = true },
 }
 
 local function with_stand_ins(resolved, failed)

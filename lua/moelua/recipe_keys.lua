@@ -23,6 +23,10 @@ recipe_keys.layout = schema.keys {
   { "order", "string", default = "tp-cp-ep-dp-pp",
     doc = "which axes are neighbours: the leftmost has stride 1; etp and edp "
       .. "take the places of tp and dp" },
+  { "blocks", "list", item = { kind = "integer", min = 0 },
+    type = "list of integers",
+    doc = "transformer blocks of each stage, in the model's order (pp * "
+      .. "chunks numbers, 0 is allowed); default: the same for all" },
 }
 
 recipe_keys.dispatch = schema.keys {
@@ -43,6 +47,9 @@ recipe_keys.schedule = schema.keys {
     doc = "pipeline schedule" },
   { "chunks", "integer", default = 1, min = 1,
     doc = "virtual pipeline stages per rank; more than 1 needs pp" },
+  { "group", "integer", min = 1,
+    doc = "with chunks: micro-batches that a chunk runs before the next one; "
+      .. "default: pp" },
   { "global_batch", "integer", required = true, min = 1,
     doc = "sequences of one optimizer step, over all ranks" },
   { "micro_batch", "integer", default = 1, min = 1,

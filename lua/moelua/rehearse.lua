@@ -190,8 +190,9 @@ function rehearse.shrink(resolved, world)
   if world == 1 then
     recipe.layout = { order = resolved.layout.order, tp = 1, cp = 1, pp = 1,
       etp = 1, ep = 1, dp = 1, edp = 1 }
-    recipe.schedule.chunks = 1
+    recipe.schedule.chunks, recipe.schedule.group = 1, nil
   end
+  recipe.layout.blocks = nil -- there are fewer now
   small_schedule(recipe, d, world)
   small_output(recipe)
   small_data(recipe, seq)

@@ -138,8 +138,10 @@ end
 local declared = {}
 for _, name in ipairs(binding.functions) do declared[name] = true end
 
--- A pointer field that takes an array of structs, and its count field.
+-- A pointer field that takes an array, of structs or integers, and its count
+-- field.
 local ARRAYS = {
+  ["moe_layout_config.blocks"] = { "int32_t", "n_blocks" },
   ["moe_model_config.blocks"] = { "moe_block_config", "n_blocks" },
   ["moe_loader_config.sources"] = { "moe_source_config", "n_sources" },
 }
@@ -172,8 +174,17 @@ local function fill_array(rule, target, key, value, path, out)
   local items = ffi.new(rule[1] .. "[?]", math.max(1, #value))
   out.anchor[#out.anchor + 1] = items
   for i, item in ipairs(value) do
-    initialise(rule[1], items[i - 1])
-    fill(rule[1], items[i - 1], item, ("%s[%d]"):format(path, i), out)
+    local here = ("%s[%d]"):format(path, i)
+    if INTEGER_LIMIT[rule[1]] then
+      local number, problem = to_integer(rule[1], item)
+      items[i - 1] = number or 0
+      if problem then
+        out.problems[#out.problems + 1] = here .. ": " .. problem
+      end
+    else
+      initialise(rule[1], items[i - 1])
+      fill(rule[1], items[i - 1], item, here, out)
+    end
   end
   target[key] = items
   target[rule[2]] = #value

@@ -254,6 +254,17 @@ describe("train_config", function()
     assert.equal(tonumber(lib.MOE_BF16), config.dtype)
   end)
 
+  it("hands over a list of blocks", function()
+    local r = load("qwen2_57b", { "layout.blocks=7,8,13,0" })
+    local config, anchor = recipe.train_config(r)
+    assert.is_table(anchor)
+    local got = {}
+    for i = 1, config.layout.n_blocks do
+      got[i] = config.layout.blocks[i - 1]
+    end
+    assert.same({ 7, 8, 13, 0 }, got)
+  end)
+
   it("outlives a collection", function()
     local config, anchor = recipe.train_config(load "tiny")
     for _ = 1, 3 do collectgarbage() end

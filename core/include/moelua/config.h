@@ -65,7 +65,11 @@ typedef struct moe_layout_config {
   size_t size;
   int32_t tp, cp, dp, pp, etp, ep, edp;
   int32_t chunks;    /* virtual pipeline stages per rank */
+  int32_t group;     /* with chunks: micro-batches a chunk runs before the next one; 0: pp */
   const char *order; /* NULL: "tp-cp-ep-dp-pp" */
+  int32_t n_blocks;  /* 0: every virtual stage has as many blocks; else pp * chunks */
+  const int32_t *blocks; /* how many each virtual stage has, in the model's order (stage chunk * pp
+                            + rank); 0 is allowed */
 } moe_layout_config;
 
 typedef enum moe_dispatch_kind {
