@@ -40,6 +40,7 @@ moe_status moe_ctx_create(const moe_ctx_options *options, moe_ctx **out) {
   memset(ctx, 0, sizeof *ctx);
   ctx->options = *options;
   ctx->options.isa = NULL;
+  ctx->comm_timeout = MOE_COMM_TIMEOUT;
   if (options->isa) {
     if (strlen(options->isa) >= sizeof ctx->isa) {
       moe_ctx_destroy(ctx);
@@ -76,6 +77,7 @@ uint64_t moe_ctx_alloc_peak(const moe_ctx *ctx) { return ctx->alloc_peak; }
 moe_status moe_fail(moe_ctx *ctx, moe_status status, const char *fmt, ...) {
   va_list args;
   va_start(args, fmt);
+  ctx->silent = false;
   vsnprintf(ctx->error, sizeof ctx->error, fmt, args);
   va_end(args);
   return status;
@@ -84,6 +86,7 @@ moe_status moe_fail(moe_ctx *ctx, moe_status status, const char *fmt, ...) {
 moe_status moe_fail_errno(moe_ctx *ctx, moe_status status, int err, const char *fmt, ...) {
   va_list args;
   va_start(args, fmt);
+  ctx->silent = false;
   int n = vsnprintf(ctx->error, sizeof ctx->error, fmt, args);
   va_end(args);
   char reason[256] = "";

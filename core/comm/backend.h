@@ -6,8 +6,12 @@
 #include "comm/comm.h"
 
 /* An empty world; the backend's create function goes on from here. */
-moe_status moe_world_make(moe_ctx *ctx, const struct moe_backend *backend, int32_t rank,
+moe_status moe_world_make(moe_ctx *ctx, const struct moe_backend *backend, void *impl, int32_t rank,
                           int32_t size, struct moe_world **out);
+/* A request has waited too long: breaks the world, and sets the error: which operation of which
+ * group, for whom, what that rank was doing. */
+moe_status moe_world_hang(struct moe_request *request, double seconds);
+
 /* What a loadable module may call of the library that loads it: it links nothing of ours. */
 struct moe_module_host {
   void *(*alloc)(moe_ctx *ctx, size_t bytes); /* zeroed */

@@ -44,6 +44,7 @@ static struct moe_ring_entry *note(struct moe_world *world, struct moe_group g,
                                .peer = t->peer,
                                .bytes = bytes,
                                .started = moe_now()};
+  world->board->transfers = world->transfers;
   return e;
 }
 
@@ -61,20 +62,42 @@ static void alone(struct moe_world *world, const struct moe_transfer *t) {
   if (n > 0 && src != dst) memmove(dst, src, (size_t)n * each);
 }
 
-/* Polls between two offers of the processor to others. */
-enum { POLLS = 16 };
+/* Polls between two offers of the processor to others, and between two looks at the clock. */
+enum { POLLS = 16, CLOCK = 1024 };
+
+static moe_status out_of_step(struct moe_world *world) {
+  moe_status status = moe_fail(world->ctx, MOE_COMM, "%s", world->broken);
+  world->ctx->silent = true; /* it was told */
+  return status;
+}
+
+/* Polls until the operation has ended, or for too long. */
+static moe_status poll(struct moe_request *request) {
+  struct moe_world *world = request->comm->world;
+  double began = moe_now(), limit = world->ctx->comm_timeout;
+  bool done = false;
+  world->board->waiting = request->ring;
+  for (int64_t polls = 1;; polls++) {
+    MOE_TRY(world->backend->test(request->comm, request, &done));
+    if (done) break;
+    if (polls % POLLS == 0) sched_yield();
+    if (polls % CLOCK == 0 && limit > 0 && moe_now() - began > limit)
+      return moe_world_hang(request, limit);
+  }
+  world->board->waiting = -1;
+  return MOE_OK;
+}
 
 /* Waits for a started operation. */
 static moe_status finish(struct moe_request *request) {
   struct moe_world *world = request->comm->world;
-  bool done = world->backend->test == NULL;
   moe_status status = MOE_OK;
-  for (int64_t polls = 1; !done && status == MOE_OK; polls++) {
-    status = world->backend->test(request->comm, request, &done);
-    if (!done && polls % POLLS == 0) sched_yield();
-  }
+  if (world->broken)
+    status = out_of_step(world);
+  else if (world->backend->test)
+    status = poll(request);
   struct moe_ring_entry *e = &world->ring[request->ring % MOE_COMM_RING];
-  if (e->number == request->ring) e->ended = moe_now();
+  if (e->number == request->ring && status == MOE_OK) e->ended = moe_now();
   request->comm = NULL;
   return status;
 }
@@ -88,6 +111,7 @@ static moe_status run(struct moe_group g, struct moe_stream *s, const struct moe
     alone(world, t);
     return MOE_OK;
   }
+  if (world->broken) return out_of_step(world);
   struct moe_ring_entry *entry = note(world, g, t);
   struct moe_request *r = request ? request : &own;
   *r = (struct moe_request){.comm = g.comm, .ring = entry->number};

@@ -16,6 +16,8 @@
 #ifndef MOE_COMM_COMM_H
 #define MOE_COMM_COMM_H
 
+#include <stdatomic.h>
+
 #include "base/base.h"
 #include "kernels/kernels.h"
 
@@ -77,6 +79,8 @@ struct moe_request {
   uint64_t word[MOE_REQUEST_WORDS];
 };
 
+struct moe_board;
+
 struct moe_backend {
   const char *name; /* "self", "mpi", "recording" */
   bool dry;         /* moves nothing, not even within a group of one */
@@ -92,6 +96,8 @@ struct moe_backend {
   moe_status (*test)(struct moe_comm *comm, struct moe_request *request, bool *done);
   /* Moves all started operations on. NULL: they need no help. */
   void (*progress)(struct moe_world *world);
+  /* The board of a rank that shares memory with this one, else NULL. May be NULL. */
+  struct moe_board *(*board)(struct moe_world *world, int32_t rank);
   void (*close)(struct moe_world *world);
 };
 
@@ -112,6 +118,18 @@ struct moe_ring_entry {
   double started, ended; /* moe_now(); ended 0: still waiting */
 };
 
+/* What a rank shows to the others of its machine, so that a rank that waits can say for whom. Only
+ * its owner writes it (but for `told`); others may read it half written. */
+struct moe_board {
+  struct moe_count count[MOE_COMM_TAGS][MOE_COMM_OPS];
+  struct moe_ring_entry ring[MOE_COMM_RING];
+  int64_t transfers;
+  int64_t waiting; /* number of the transfer it waits for, -1: for none */
+  char place[64];  /* its coordinates, "tp 0, cp 1, ..."; "" before a layout is known */
+  int64_t process;
+  atomic_int told; /* of the lowest rank: somebody tells the user of a hang */
+};
+
 struct moe_world {
   moe_ctx *ctx;
   const struct moe_backend *backend;
@@ -121,9 +139,12 @@ struct moe_world {
   int64_t piece_bytes;    /* of a reduction at a time: what its scratch memory takes */
   struct moe_comm **comm; /* distinct groups */
   int32_t comms, room;
-  struct moe_count count[MOE_COMM_TAGS][MOE_COMM_OPS];
-  struct moe_ring_entry ring[MOE_COMM_RING];
+  const char *group_name[MOE_COMM_TAGS];   /* static; NULL: it has none */
+  struct moe_board *board, *own_board;     /* mine; the same where it is not shared */
+  struct moe_count (*count)[MOE_COMM_OPS]; /* of the board, as is the next: [MOE_COMM_TAGS] */
+  struct moe_ring_entry *ring;             /* [MOE_COMM_RING] */
   int64_t transfers;
+  char *broken; /* ranks are out of step for ever, and why; every transfer fails */
 };
 
 /* A world of one rank. */

@@ -2,6 +2,8 @@
  * a machine without MPI. */
 #include "comm/comm_mpi.h"
 
+#include <string.h>
+
 moe_status moe_mpi_check(struct moe_world *world, int rc, const char *what) {
   if (rc == MPI_SUCCESS) return MOE_OK;
   char text[MPI_MAX_ERROR_STRING] = "";
@@ -45,14 +47,55 @@ static moe_status comm_create(struct moe_world *world, const int32_t *ranks, int
   return MOE_OK;
 }
 
+/* ---- boards ---- */
+
+static struct moe_board *board(struct moe_world *world, int32_t rank) {
+  struct mpi_world *w = world->impl;
+  return w->board ? w->board[rank] : NULL;
+}
+
+/* Ranks of one machine share a window of a board each. Without it (or without memory) a rank that
+ * waits knows of itself only, so failures here are none. */
+static void share_boards(struct mpi_world *w, moe_ctx *ctx, int32_t size) {
+  MPI_Comm here = MPI_COMM_NULL;
+  MPI_Group all, part;
+  void *mine;
+  w->win = MPI_WIN_NULL;
+  int rc = MPI_Comm_split_type(w->world, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &here);
+  if (rc != MPI_SUCCESS) return;
+  MPI_Comm_set_errhandler(here, MPI_ERRORS_RETURN);
+  rc = MPI_Win_allocate_shared(sizeof(struct moe_board), 1, MPI_INFO_NULL, here, &mine, &w->win);
+  w->board = w->host->alloc(ctx, (size_t)size * sizeof(struct moe_board *));
+  if (rc == MPI_SUCCESS && w->board) {
+    memset(mine, 0, sizeof(struct moe_board));
+    MPI_Comm_group(w->world, &all);
+    MPI_Comm_group(here, &part);
+    for (int rank = 0; rank < size; rank++) {
+      int there, unit;
+      MPI_Aint bytes;
+      MPI_Group_translate_ranks(all, 1, &rank, part, &there);
+      if (there != MPI_UNDEFINED)
+        MPI_Win_shared_query(w->win, there, &bytes, &unit, &w->board[rank]);
+    }
+    MPI_Group_free(&part);
+    MPI_Group_free(&all);
+  }
+  MPI_Barrier(here); /* all boards are cleared */
+  MPI_Comm_free(&here);
+}
+
 static void close_world(struct moe_world *world) {
   struct mpi_world *w = world->impl;
   const struct moe_module_host *host = w->host;
   moe_mpi_release_slots(world);
-  if (w->own)
-    MPI_Finalize();
-  else
-    MPI_Comm_free(&w->world);
+  if (!world->broken) { /* else it would wait for the others */
+    if (w->win != MPI_WIN_NULL) MPI_Win_free(&w->win);
+    if (w->own)
+      MPI_Finalize();
+    else
+      MPI_Comm_free(&w->world);
+  }
+  host->release(world->ctx, w->board);
   host->release(world->ctx, w);
 }
 
@@ -80,6 +123,7 @@ moe_status moe_mpi_open(const struct moe_module_host *host, moe_ctx *ctx, const 
                                              .start = moe_mpi_start,
                                              .test = moe_mpi_test,
                                              .progress = moe_mpi_progress,
+                                             .board = board,
                                              .close = close_world};
   bool own;
   MOE_TRY(initialize(host, ctx, host_comm, &own));
@@ -93,6 +137,7 @@ moe_status moe_mpi_open(const struct moe_module_host *host, moe_ctx *ctx, const 
   MPI_Comm_set_errhandler(w->world, MPI_ERRORS_RETURN);
   MPI_Comm_rank(w->world, rank);
   MPI_Comm_size(w->world, size);
+  share_boards(w, ctx, *size);
   *out = &backend;
   *impl = w;
   return MOE_OK;

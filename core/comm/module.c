@@ -48,7 +48,5 @@ moe_status moe_world_mpi(moe_ctx *ctx, const void *host_comm, struct moe_world *
   const struct moe_backend *backend;
   int32_t rank, size;
   MOE_TRY(open(&host, ctx, host_comm, &backend, &impl, &rank, &size));
-  MOE_TRY(moe_world_make(ctx, backend, rank, size, out));
-  (*out)->impl = impl;
-  return MOE_OK;
+  return moe_world_make(ctx, backend, impl, rank, size, out);
 }

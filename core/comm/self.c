@@ -3,7 +3,7 @@
 
 moe_status moe_world_self(moe_ctx *ctx, struct moe_world **out) {
   static const struct moe_backend backend = {.name = "self"};
-  return moe_world_make(ctx, &backend, 0, 1, out);
+  return moe_world_make(ctx, &backend, NULL, 0, 1, out);
 }
 
 static moe_status no_comm(struct moe_world *world, const int32_t *ranks, int32_t size,
@@ -32,5 +32,5 @@ moe_status moe_world_recording(moe_ctx *ctx, int32_t rank, int32_t size, struct 
                                              .comm_destroy = nothing,
                                              .start = no_transfer,
                                              .dry = true};
-  return moe_world_make(ctx, &backend, rank, size, out);
+  return moe_world_make(ctx, &backend, NULL, rank, size, out);
 }

@@ -1,5 +1,6 @@
 /* Worlds and the communicators they own. */
 #include <string.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/ctx.h"
@@ -15,17 +16,28 @@ const char *moe_comm_op_name(enum moe_comm_op op) {
   return names[op];
 }
 
-moe_status moe_world_make(moe_ctx *ctx, const struct moe_backend *backend, int32_t rank,
+moe_status moe_world_make(moe_ctx *ctx, const struct moe_backend *backend, void *impl, int32_t rank,
                           int32_t size, struct moe_world **out) {
   *out = NULL;
   struct moe_world *world = moe_alloc(ctx, sizeof *world);
   if (world == NULL) return MOE_MEMORY;
   world->ctx = ctx;
   world->backend = backend;
+  world->impl = impl;
   world->rank = rank;
   world->size = size;
   world->message_bytes = MOE_COMM_MESSAGE;
   world->piece_bytes = MOE_COMM_PIECE;
+  world->board = backend->board ? backend->board(world, rank) : NULL;
+  if (world->board == NULL) world->board = world->own_board = moe_alloc(ctx, sizeof *world->board);
+  if (world->board == NULL) {
+    moe_world_destroy(world);
+    return MOE_MEMORY;
+  }
+  world->count = world->board->count;
+  world->ring = world->board->ring;
+  world->board->waiting = -1;
+  world->board->process = getpid();
   *out = world;
   return MOE_OK;
 }
@@ -40,7 +52,9 @@ void moe_world_destroy(struct moe_world *world) {
   if (world == NULL) return;
   for (int32_t i = world->comms - 1; i >= 0; i--) comm_destroy(world, world->comm[i]);
   moe_release(world->ctx, world->comm);
+  moe_release(world->ctx, world->own_board);
   if (world->backend->close) world->backend->close(world);
+  moe_release(world->ctx, world->broken);
   moe_release(world->ctx, world);
 }
 
@@ -121,5 +135,8 @@ moe_status moe_ctx_join_mpi(moe_ctx *ctx, const void *comm) {
   return MOE_OK;
 }
 
+void moe_ctx_comm_timeout(moe_ctx *ctx, double seconds) { ctx->comm_timeout = seconds; }
+
+int32_t moe_ctx_tells(const moe_ctx *ctx) { return !ctx->silent; }
 int32_t moe_ctx_rank(const moe_ctx *ctx) { return ctx->world ? ctx->world->rank : 0; }
 int32_t moe_ctx_ranks(const moe_ctx *ctx) { return ctx->world ? ctx->world->size : 1; }

@@ -1,5 +1,7 @@
 #include "mesh/groups.h"
 
+#include <stdio.h>
+
 #include "base/alloc.h"
 
 /* What the named groups span. */
@@ -91,9 +93,23 @@ static moe_status make_copies(struct moe_world *world, const struct moe_layout *
   return MOE_OK;
 }
 
+/* What reports of the ranks say of this one and of the groups. */
+static void name(struct moe_world *world, const struct moe_layout *layout) {
+  static const char *const names[] = {
+#define NAME(kind, text, view, axes) text,
+      MOE_GROUP_MAP(NAME)
+#undef NAME
+  };
+  for (size_t i = 0; i < MOE_COUNTOF(names); i++) world->group_name[i] = names[i];
+  struct moe_place p = moe_place_of(layout, world->rank);
+  snprintf(world->board->place, sizeof world->board->place, "tp %d, cp %d, dp %d, pp %d", p.tp.rank,
+           p.cp.rank, p.dp.rank, p.pp.rank);
+}
+
 moe_status moe_groups_create(struct moe_world *world, const struct moe_layout *layout,
                              struct moe_groups *out) {
   *out = (struct moe_groups){0};
+  name(world, layout);
   int32_t *ranks = moe_alloc_array(world->ctx, (size_t)layout->world, sizeof *ranks);
   if (ranks == NULL) return MOE_MEMORY;
   moe_status status = MOE_OK;
