@@ -28,6 +28,7 @@ static void router_bwd(struct moe_stream *s, const struct moe_router_bwd_args *a
 static void count_sum(struct moe_stream *s, const struct moe_count_sum_args *a) {}
 static void route(struct moe_stream *s, const struct moe_route_args *a) {}
 static void gather(struct moe_stream *s, const struct moe_gather_args *a) {}
+static void chunks(struct moe_stream *s, const struct moe_chunks_args *a) {}
 static void combine(struct moe_stream *s, const struct moe_combine_args *a) {}
 static void prob_rows(struct moe_stream *s, const struct moe_prob_rows_args *a) {}
 static void gate(struct moe_stream *s, const struct moe_gate_args *a) {}
@@ -68,6 +69,7 @@ struct moe_kernels moe_kernels_dry(const struct moe_kernels *real) {
   k.count_sum = count_sum;
   k.route = route;
   k.gather = gather;
+  k.chunks = chunks;
   k.combine = combine;
   k.prob_rows = prob_rows;
   k.gate = gate;

@@ -227,6 +227,13 @@ struct moe_gather_args {
   struct moe_mat x, out; /* (T, H), (N, H) */
   const int32_t *token;  /* (N) */
 };
+/* Blocks of rows change places: out rows [to[i], to[i+1]) = in rows from[i] and following. to
+ * ascends from 0 and ends with the rows of out; blocks may be empty. out is not in. */
+struct moe_chunks_args {
+  struct moe_mat in, out;
+  int64_t chunks;
+  const int32_t *from, *to; /* (chunks), (chunks + 1) */
+};
 /* y[t] = base[t] + sum over k (in order, row[t][k] >= 0) of rows[row[t][k]]. base.p NULL: none.
  * base may be y itself. */
 struct moe_combine_args {
@@ -370,6 +377,7 @@ struct moe_kernels {
   void (*count_sum)(struct moe_stream *s, const struct moe_count_sum_args *a);
   void (*route)(struct moe_stream *s, const struct moe_route_args *a);
   void (*gather)(struct moe_stream *s, const struct moe_gather_args *a);
+  void (*chunks)(struct moe_stream *s, const struct moe_chunks_args *a);
   void (*combine)(struct moe_stream *s, const struct moe_combine_args *a);
   void (*prob_rows)(struct moe_stream *s, const struct moe_prob_rows_args *a);
   void (*gate)(struct moe_stream *s, const struct moe_gate_args *a);

@@ -20,6 +20,38 @@ void MOE_FN(gather)(struct moe_stream *s, const struct moe_gather_args *a) {
   moe_cpu_for(s, a->out.rows, moe_cpu_row_grain(a->out.cols * 4), gather_range, &args);
 }
 
+/* The last chunk that begins at or before row r. */
+static int64_t chunk_of(const struct moe_chunks_args *a, int64_t r) {
+  int64_t low = 0, high = a->chunks;
+  while (high - low > 1) {
+    int64_t middle = (low + high) / 2;
+    if (a->to[middle] <= r)
+      low = middle;
+    else
+      high = middle;
+  }
+  return low;
+}
+
+static void chunks_range(void *arg, int64_t first, int64_t last, int32_t thread) {
+  (void)thread;
+  const struct moe_chunks_args *a = arg;
+  size_t bytes = (size_t)a->out.cols * moe_dtype_bytes(a->out.dtype);
+  bool whole = a->in.ld == a->in.cols && a->out.ld == a->out.cols;
+  for (int64_t r = first, i = chunk_of(a, first); r < last; i++) {
+    int64_t n = moe_min64(last, a->to[i + 1]) - r, from = a->from[i] + r - a->to[i];
+    if (whole && n > 0) memcpy(mat_row(&a->out, r), mat_row(&a->in, from), (size_t)n * bytes);
+    for (int64_t j = 0; j < n && !whole; j++)
+      memcpy(mat_row(&a->out, r + j), mat_row(&a->in, from + j), bytes);
+    r += n;
+  }
+}
+
+void MOE_FN(chunks)(struct moe_stream *s, const struct moe_chunks_args *a) {
+  struct moe_chunks_args args = *a;
+  moe_cpu_for(s, a->out.rows, moe_cpu_row_grain(a->out.cols * 4), chunks_range, &args);
+}
+
 /* y = base + in[0] + .. + in[k-1], in this order. */
 MOE_INLINE void sum_rows(int64_t n, const void *base, const void *const *in, int64_t k, void *y,
                          moe_dtype dtype) {

@@ -99,10 +99,60 @@ static void check(struct ops *o, const void *arg) {
   ops_close_f(o, "prob of pairs", prob, r.pairs, by_pair, NULL, 0);
 }
 
+struct moved {
+  moe_dtype dtype;
+  int64_t chunks, most, cols, gap; /* most: rows of a chunk are below */
+};
+static const struct moved moves[] = {
+    {MOE_F32, 1, 1, 4, 0},   {MOE_F32, 1, 90, 3, 0},   {MOE_F32, 24, 9, 130, 0},
+    {MOE_BF16, 24, 9, 33, 2}, {MOE_F32, 200, 3, 1, 0}, {MOE_BF16, 7, 400, 300, 0},
+};
+
+/* Chunks in a random order, some of them empty, and the way back. */
+static void check_chunks(struct ops *o, const void *arg) {
+  const struct moved *m = arg;
+  int64_t n = m->chunks, rows = 0;
+  int32_t *from = ops_ints(o, n), *to = ops_ints(o, n + 1), *size = ops_ints(o, n);
+  int32_t *order = ops_ints(o, n);
+  for (int64_t i = 0; i < n; i++) {
+    size[i] = (int32_t)ops_below(o, m->most);
+    from[i] = (int32_t)rows;
+    order[i] = (int32_t)i;
+    rows += size[i];
+  }
+  int32_t *first = ops_ints(o, n); /* in, by chunk */
+  for (int64_t i = 0; i < n; i++) first[i] = from[i];
+  for (int64_t i = n - 1; i > 0; i--) {
+    int64_t j = ops_below(o, i + 1);
+    int32_t swap = order[i];
+    order[i] = order[j], order[j] = swap;
+  }
+  to[0] = 0;
+  for (int64_t i = 0; i < n; i++) {
+    from[i] = first[order[i]];
+    to[i + 1] = to[i] + size[order[i]];
+  }
+  struct moe_mat in = ops_mat(o, m->dtype, rows, m->cols, m->gap);
+  struct moe_mat out = ops_mat(o, m->dtype, rows, m->cols, 0);
+  double *want = ops_doubles(o, rows * m->cols);
+  ops_random(o, in, 1);
+  for (int64_t i = 0; i < n; i++)
+    for (int64_t r = 0; r < size[order[i]]; r++)
+      for (int64_t c = 0; c < m->cols; c++)
+        want[(to[i] + r) * m->cols + c] = ops_get(in, from[i] + r, c);
+  o->k->chunks(o->s, &(struct moe_chunks_args){in, out, n, from, to});
+  ops_close(o, "chunks", out, want, NULL, 0);
+}
+
+static void test_chunks(void **state) {
+  (void)state;
+  for (size_t i = 0; i < MOE_COUNTOF(moves); i++) ops_run("chunks", check_chunks, &moves[i]);
+}
+
 static void test_permute(void **state) {
   (void)state;
   for (size_t i = 0; i < MOE_COUNTOF(shapes); i++) ops_run("permute", check, &shapes[i]);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_permute)};
+static const struct CMUnitTest tests[] = {cmocka_unit_test(test_permute), cmocka_unit_test(test_chunks)};
 OPS_MAIN(tests)
