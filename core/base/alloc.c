@@ -72,7 +72,9 @@ char *moe_strdup(moe_ctx *ctx, const char *text) {
 void *moe_map(moe_ctx *ctx, size_t bytes) {
   if (bytes == 0) bytes = 1;
   size_t all = bytes + 2 * (size_t)MOE_GUARD;
-  char *p = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  /* Not reserved: bounds may be far above what is ever touched. */
+  const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+  char *p = mmap(NULL, all, PROT_READ | PROT_WRITE, flags, -1, 0);
   if (p == MAP_FAILED) {
     moe_fail_errno(ctx, MOE_MEMORY, errno, "no memory for %zu bytes", bytes);
     return NULL;

@@ -22,12 +22,16 @@ void moe_layer_init(struct moe_layer *m, const moe_model_config *model,
                     const moe_block_config *block, const moe_dispatch_config *dispatch,
                     struct moe_place place, moe_dtype dtype, int64_t rows_hint) {
   moe_router_init(&m->router, model, block, rows_hint);
-  m->dispatch = (struct moe_dispatch){.experts = block->experts,
+  m->dispatch = (struct moe_dispatch){.kind = MOE_DISPATCH_ALLTOALL,
+                                      .experts = block->experts,
                                       .topk = block->topk,
+                                      .etp = place.etp,
+                                      .ep = place.ep,
                                       .capacity_factor = dispatch->capacity_factor,
                                       .drop = (moe_drop_policy)dispatch->drop,
                                       .pad = dispatch->pad != 0};
-  int64_t rows = moe_dispatch_rows(&m->dispatch, rows_hint);
+  /* An expert here has the rows of all the ranks folded into its group. */
+  int64_t rows = moe_dispatch_rows(&m->dispatch, rows_hint) * place.etp.size * place.ep.size;
   moe_experts_init(&m->experts, model, block, place, dtype, moe_div_up(rows, block->experts));
   m->has_shared = block->shared_ffn > 0;
   m->has_gate = m->has_shared && block->shared_gate;
@@ -82,11 +86,11 @@ static moe_status shared_forward(const struct moe_layer *m, const struct moe_run
   return MOE_OK;
 }
 
-/* dx += gradient through the shared expert. */
+/* dx = gradient through the shared expert. */
 static moe_status shared_backward(const struct moe_layer *m, const struct moe_run *run,
                                   const struct moe_layer_saved *saved, struct moe_mat x,
                                   struct moe_mat dy, struct moe_mat dx) {
-  if (!m->has_gate) return moe_ffn_backward(&m->shared, run, &saved->shared, x, dy, dx, true);
+  if (!m->has_gate) return moe_ffn_backward(&m->shared, run, &saved->shared, x, dy, dx, false);
   const struct moe_groups_rows whole = {0};
   size_t mark = moe_arena_mark(run->scratch);
   struct moe_gate_bwd_args args = {
@@ -97,7 +101,7 @@ static moe_status shared_backward(const struct moe_layer *m, const struct moe_ru
   moe_trace_end(run->trace);
   struct moe_mat dlogit = moe_mat_of(args.dlogit, MOE_F32, x.rows, 1);
   moe_linear_backward_w(&m->gate, run, dlogit, x, whole);
-  moe_linear_backward_x(&m->gate, run, dlogit, whole, dx, true);
+  moe_linear_backward_x(&m->gate, run, dlogit, whole, dx, false);
   MOE_TRY(moe_ffn_backward(&m->shared, run, &saved->shared, x, args.ds, dx, true));
   moe_arena_reset(run->scratch, mark);
   return MOE_OK;
@@ -105,44 +109,47 @@ static moe_status shared_backward(const struct moe_layer *m, const struct moe_ru
 
 moe_status moe_layer_forward(const struct moe_layer *m, const struct moe_run *run, struct moe_mat x,
                              struct moe_mat res, struct moe_layer_saved *saved, struct moe_mat y) {
+  struct moe_dispatch_plan *plan = &saved->plan;
+  struct moe_dispatch_flight flight = {0};
   MOE_TRY(moe_router_forward(&m->router, run, &m->stats, x, &saved->router));
   MOE_TRY(moe_dispatch_plan_make(&m->dispatch, run, saved->router.index, saved->router.prob,
-                                 m->stats.dropped + run->micro, &saved->plan));
-  struct moe_mat base = res;
-  if (m->has_shared) {
+                                 m->stats.dropped + run->micro, plan));
+  size_t mark = moe_arena_mark(run->scratch);
+  struct moe_mat base = res, rows, out;
+  MOE_TRY(moe_dispatch_start(&m->dispatch, run, plan, x, saved->router.prob, &flight));
+  if (m->has_shared) { /* while rows travel */
     MOE_TRY(shared_forward(m, run, x, res, saved, y));
     base = y;
   }
-  size_t mark = moe_arena_mark(run->scratch);
-  struct moe_mat rows, out;
-  MOE_TRY(moe_mat_get(run->scratch, run->dtype, saved->plan.rows, x.cols, &rows));
-  MOE_TRY(moe_mat_get(run->scratch, run->dtype, saved->plan.rows, x.cols, &out));
-  moe_dispatch_forward(&m->dispatch, run, &saved->plan, x, rows);
-  MOE_TRY(moe_experts_forward(&m->experts, run, rows, saved->plan.prob, moe_plan_rows(&saved->plan),
-                              &saved->experts, out));
-  moe_combine_forward(&m->dispatch, run, &saved->plan, out, base, y);
+  MOE_TRY(moe_dispatch_finish(&m->dispatch, run, plan, x, &flight, &rows));
+  MOE_TRY(moe_mat_get(run->scratch, run->dtype, plan->rows, x.cols, &out));
+  MOE_TRY(
+      moe_experts_forward(&m->experts, run, rows, plan->prob, plan->ranges, &saved->experts, out));
+  MOE_TRY(moe_combine(&m->dispatch, run, plan, out, base, y));
   moe_arena_reset(run->scratch, mark);
   return MOE_OK;
 }
 
-/* dx = gradient through dispatch and experts; dprob (T, K). The rows of x are gathered again:
- * cheaper than keeping K copies of every token. */
-static moe_status routed_backward(const struct moe_layer *m, const struct moe_run *run,
-                                  const struct moe_layer_saved *saved, struct moe_mat x,
-                                  struct moe_mat dy, struct moe_mat dx, float *dprob) {
+/* dx = gradient through the shared expert, dispatch and experts; dprob (T, K). */
+static moe_status experts_backward(const struct moe_layer *m, const struct moe_run *run,
+                                   const struct moe_layer_saved *saved, struct moe_mat x,
+                                   struct moe_mat dy, struct moe_mat dx, float *dprob) {
   const struct moe_dispatch_plan *plan = &saved->plan;
+  struct moe_dispatch_flight flight = {0};
   size_t mark = moe_arena_mark(run->scratch);
-  struct moe_mat rows, d;
+  struct moe_mat rows, d, base = {0};
   float *dprob_rows;
-  MOE_TRY(moe_mat_get(run->scratch, run->dtype, plan->rows, x.cols, &rows));
-  MOE_TRY(moe_mat_get(run->scratch, run->dtype, plan->rows, x.cols, &d));
+  MOE_TRY(moe_combine_back_start(&m->dispatch, run, plan, dy, &flight));
+  if (m->has_shared) {
+    MOE_TRY(shared_backward(m, run, saved, x, dy, dx));
+    base = dx;
+  }
+  MOE_TRY(moe_combine_back_finish(&m->dispatch, run, plan, dy, &flight, &d));
+  MOE_TRY(moe_dispatch_again(&m->dispatch, run, plan, x, &rows));
   MOE_GET(run->scratch, dprob_rows, plan->rows);
-  moe_dispatch_forward(&m->dispatch, run, plan, x, rows);
-  moe_dispatch_forward(&m->dispatch, run, plan, dy, d);
-  MOE_TRY(moe_experts_backward(&m->experts, run, &saved->experts, rows, plan->prob,
-                               moe_plan_rows(plan), d, d, dprob_rows));
-  moe_combine_forward(&m->dispatch, run, plan, d, (struct moe_mat){0}, dx);
-  moe_dispatch_backward_prob(&m->dispatch, run, plan, dprob_rows, dprob);
+  MOE_TRY(moe_experts_backward(&m->experts, run, &saved->experts, rows, plan->prob, plan->ranges, d,
+                               d, dprob_rows));
+  MOE_TRY(moe_dispatch_back(&m->dispatch, run, plan, d, dprob_rows, base, dx, dprob));
   moe_arena_reset(run->scratch, mark);
   return MOE_OK;
 }
@@ -153,9 +160,8 @@ moe_status moe_layer_backward(const struct moe_layer *m, const struct moe_run *r
   size_t mark = moe_arena_mark(run->scratch);
   float *dprob;
   MOE_GET(run->scratch, dprob, run->tokens * m->router.topk);
-  MOE_TRY(routed_backward(m, run, saved, x, dy, dx, dprob));
+  MOE_TRY(experts_backward(m, run, saved, x, dy, dx, dprob));
   MOE_TRY(moe_router_backward(&m->router, run, &m->stats, &saved->router, x, dprob, dx));
-  if (m->has_shared) MOE_TRY(shared_backward(m, run, saved, x, dy, dx));
   moe_arena_reset(run->scratch, mark);
   return MOE_OK;
 }

@@ -37,6 +37,8 @@ struct moe_run {
   int64_t tokens;          /* T = rows / tp: what all else sees (layers/sequence.h) */
   const int32_t *position; /* (rows), device; every sequence the same, ascending */
   bool training;           /* statistics are kept and the head makes its gradient */
+  bool even;               /* in a dry run: sizes that routing decides are an even load's, not
+                              their bounds */
   bool recompute;          /* forward is run again for backward: no statistics, no FLOP count */
   int32_t micro;           /* index in the step; 0 writes gradients, others add to them */
   double global_tokens;    /* of the step, all ranks, masked ones included */

@@ -31,7 +31,7 @@ static moe_status whole_model(moe_ctx *ctx, const moe_train_config *config,
   MOE_TRY(moe_layout_make(ctx, &alone.layout, 1, &layout));
   MOE_TRY(moe_model_create(ctx, &alone, moe_place_of(&layout, 0), &whole));
   count_params(&config->model, whole, out);
-  moe_status status = moe_model_measure(whole, k, &layout, 0, &size);
+  moe_status status = moe_model_measure(whole, k, &layout, 0, true, &size);
   double flops = 0, tokens = (double)config->micro_batch * config->seq;
   for (int i = 0; i < MOE_TRACE_PARTS; i++) flops += size.flops[i];
   out->flops_per_token = status == MOE_OK ? flops / tokens : 0;
@@ -61,7 +61,7 @@ static moe_status stage_report(moe_ctx *ctx, const moe_train_config *config,
   struct moe_model *model;
   struct moe_model_size size;
   MOE_TRY(moe_model_create(ctx, config, place, &model));
-  moe_status status = moe_model_measure(model, k, layout, rank, &size);
+  moe_status status = moe_model_measure(model, k, layout, rank, true, &size);
   if (status == MOE_OK)
     status = moments_bytes(model, layout, rank, config->optimizer.shard != 0, &out->optimizer);
   if (status == MOE_OK) {

@@ -26,7 +26,7 @@ static moe_status dry_run(const struct moe_model *m, const struct moe_run *run,
 }
 
 static moe_status measure(struct moe_model *m, const struct moe_kernels *real,
-                          const struct moe_groups *groups, struct moe_model_size *out) {
+                          const struct moe_groups *groups, bool even, struct moe_model_size *out) {
   const struct moe_kernels dry = moe_kernels_dry(real);
   struct moe_param_memory nothing;
   struct moe_arena prepared, stats, saved, again, scratch;
@@ -56,13 +56,13 @@ static moe_status measure(struct moe_model *m, const struct moe_kernels *real,
                               .rows = m->micro_batch * m->seq,
                               .tokens = m->micro_batch * m->seq / m->place.tp.size,
                               .training = true,
+                              .even = even,
                               .global_tokens = 1,
                               .loss_scale = 1};
-  struct moe_model_saved keep = {0};
-  keep.block = moe_alloc_array(m->ctx, (size_t)m->blocks, sizeof *keep.block);
-  if (keep.block == NULL) return MOE_MEMORY;
-  moe_status status = dry_run(m, &run, &keep);
-  moe_release(m->ctx, keep.block);
+  struct moe_model_saved keep;
+  moe_status status = moe_model_saved_create(m, &keep);
+  if (status == MOE_OK) status = dry_run(m, &run, &keep);
+  moe_model_saved_destroy(m, &keep);
   MOE_TRY(status);
   *out = (struct moe_model_size){.prepared = prepared.peak,
                                  .stats = stats.peak,
@@ -74,13 +74,13 @@ static moe_status measure(struct moe_model *m, const struct moe_kernels *real,
 }
 
 moe_status moe_model_measure(struct moe_model *m, const struct moe_kernels *real,
-                             const struct moe_layout *layout, int32_t rank,
+                             const struct moe_layout *layout, int32_t rank, bool even,
                              struct moe_model_size *out) {
   struct moe_world *world;
   struct moe_groups groups;
   MOE_TRY(moe_world_recording(m->ctx, rank, layout->world, &world));
   moe_status status = moe_groups_create(world, layout, &groups);
-  if (status == MOE_OK) status = measure(m, real, &groups, out);
+  if (status == MOE_OK) status = measure(m, real, &groups, even, out);
   moe_world_destroy(world);
   return status;
 }

@@ -101,6 +101,24 @@ void moe_model_destroy(struct moe_model *m) {
   moe_release(m->ctx, m);
 }
 
+moe_status moe_model_saved_create(const struct moe_model *m, struct moe_model_saved *out) {
+  *out = (struct moe_model_saved){0};
+  out->block = moe_alloc_array(m->ctx, (size_t)m->blocks, sizeof *out->block);
+  if (out->block == NULL) return MOE_MEMORY;
+  for (int32_t i = 0; i < m->blocks; i++)
+    if (m->block[i].is_moe)
+      MOE_TRY(moe_dispatch_host_create(m->ctx, &m->block[i].moe.dispatch, m->config.hidden,
+                                       &out->block[i].moe.plan.host));
+  return MOE_OK;
+}
+
+void moe_model_saved_destroy(const struct moe_model *m, struct moe_model_saved *saved) {
+  if (saved->block == NULL) return;
+  for (int32_t i = 0; i < m->blocks; i++) moe_release(m->ctx, saved->block[i].moe.plan.host);
+  moe_release(m->ctx, saved->block);
+  saved->block = NULL;
+}
+
 static moe_status bind_stats(struct moe_model *m, struct moe_layer *layer, moe_aux_scope scope,
                              struct moe_arena *arena) {
   struct moe_moe_stats *s = &layer->stats;

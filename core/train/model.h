@@ -28,9 +28,13 @@ struct moe_model {
 /* What one micro-batch keeps from forward to backward. */
 struct moe_model_saved {
   struct moe_mat x;              /* (T, H): input of the first block */
-  struct moe_block_saved *block; /* blocks of them; owned by the trainer */
+  struct moe_block_saved *block; /* blocks of them */
   struct moe_head_saved head;
 };
+
+/* The host's part of what is kept. destroy takes what create made, even in part. */
+moe_status moe_model_saved_create(const struct moe_model *model, struct moe_model_saved *out);
+void moe_model_saved_destroy(const struct moe_model *model, struct moe_model_saved *saved);
 
 /* config must have passed moe_train_config_check. micros: micro-batches a rank runs per step. */
 moe_status moe_model_create(moe_ctx *ctx, const moe_train_config *config, struct moe_place place,
@@ -58,7 +62,9 @@ moe_status moe_model_hidden(const struct moe_model *model, const struct moe_run 
                             const int32_t *token, struct moe_model_saved *saved, struct moe_mat *x);
 
 /* Bytes a rank needs beside the packs, and FLOPs of a step on it, by a dry run of the layers as
- * rank `rank` of the layout, with a recording world: nobody plays the others. */
+ * rank `rank` of the layout, with a recording world: nobody plays the others. Where routing decides
+ * how many rows a rank gets, `even` takes an even load (what a step usually needs, and its FLOPs),
+ * else the most there can be (what must be reserved). */
 struct moe_model_size {
   size_t prepared, stats;
   size_t saved; /* one micro-batch */
@@ -66,7 +72,7 @@ struct moe_model_size {
   double flops[MOE_TRACE_PARTS]; /* one micro-batch, forward and backward */
 };
 moe_status moe_model_measure(struct moe_model *model, const struct moe_kernels *real,
-                             const struct moe_layout *layout, int32_t rank,
+                             const struct moe_layout *layout, int32_t rank, bool even,
                              struct moe_model_size *out);
 
 #endif

@@ -65,10 +65,8 @@ static moe_status allocate_host(struct moe_trainer *t) {
   t->padded = moe_alloc_array(ctx, (size_t)t->config.seq, sizeof *t->padded);
   if (!t->saved || !t->slot || !t->bias_host || !t->routing) return MOE_MEMORY;
   if (!t->position_host || !t->padded) return MOE_MEMORY;
-  for (int32_t i = 0; i < t->slots; i++) {
-    t->slot[i].block = moe_alloc_array(ctx, (size_t)t->model->blocks, sizeof *t->slot[i].block);
-    if (t->slot[i].block == NULL) return MOE_MEMORY;
-  }
+  for (int32_t i = 0; i < t->slots; i++)
+    MOE_TRY(moe_model_saved_create(t->model, &t->slot[i]));
   return MOE_OK;
 }
 
@@ -104,7 +102,7 @@ static moe_status upload_start(struct moe_trainer *t) {
 static moe_status check_axes(struct moe_trainer *t) {
   static const bool works[MOE_VIEWS][MOE_AXES] = {
       [MOE_VIEW_ATTN] = {[MOE_AXIS_TP] = true, [MOE_AXIS_DP] = true},
-      [MOE_VIEW_MOE] = {[MOE_AXIS_DP] = true}};
+      [MOE_VIEW_MOE] = {[MOE_AXIS_TP] = true, [MOE_AXIS_EP] = true, [MOE_AXIS_DP] = true}};
   for (int view = 0; view < MOE_VIEWS; view++)
     for (int axis = 0; axis < MOE_AXES; axis++)
       if (!works[view][axis] && t->layout.size[view][axis] > 1)
@@ -122,7 +120,7 @@ static moe_status build(struct moe_trainer *t, const moe_train_config *config) {
   MOE_TRY(moe_model_create(t->ctx, config, moe_place_of(&t->layout, t->world->rank), &t->model));
   t->config.model.blocks = t->model->config.blocks;
   t->config.layout.order = NULL;
-  MOE_TRY(moe_model_measure(t->model, t->k, &t->layout, t->world->rank, &size));
+  MOE_TRY(moe_model_measure(t->model, t->k, &t->layout, t->world->rank, false, &size));
   MOE_TRY(t->k->stream_create(t->ctx, &t->stream));
   MOE_TRY(allocate_host(t));
   MOE_TRY(moe_optim_create(t->ctx, &t->model->params, &t->memory,
@@ -181,7 +179,7 @@ void moe_trainer_destroy(moe_trainer *t) {
   if (t->device.base) t->k->mem_release(t->ctx, t->device.base, t->device.capacity);
   if (t->stream) t->k->stream_destroy(t->stream);
   if (t->slot)
-    for (int32_t i = 0; i < t->slots; i++) moe_release(t->ctx, t->slot[i].block);
+    for (int32_t i = 0; i < t->slots; i++) moe_model_saved_destroy(t->model, &t->slot[i]);
   moe_release(t->ctx, t->saved);
   moe_release(t->ctx, t->slot);
   moe_release(t->ctx, t->bias_host);

@@ -154,5 +154,6 @@ static void test_permute(void **state) {
   for (size_t i = 0; i < MOE_COUNTOF(shapes); i++) ops_run("permute", check, &shapes[i]);
 }
 
-static const struct CMUnitTest tests[] = {cmocka_unit_test(test_permute), cmocka_unit_test(test_chunks)};
+static const struct CMUnitTest tests[] = {cmocka_unit_test(test_permute),
+                                          cmocka_unit_test(test_chunks)};
 OPS_MAIN(tests)
