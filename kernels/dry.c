@@ -21,6 +21,7 @@ static void rmsnorm_bwd(struct moe_stream *s, const struct moe_rmsnorm_bwd_args 
 static void rope(struct moe_stream *s, const struct moe_rope_args *a) {}
 static void attn(struct moe_stream *s, const struct moe_attn_args *a) {}
 static void attn_bwd(struct moe_stream *s, const struct moe_attn_bwd_args *a) {}
+static void attn_merge(struct moe_stream *s, const struct moe_attn_merge_args *a) {}
 static void swiglu(struct moe_stream *s, const struct moe_swiglu_args *a) {}
 static void swiglu_bwd(struct moe_stream *s, const struct moe_swiglu_bwd_args *a) {}
 static void router(struct moe_stream *s, const struct moe_router_args *a) {}
@@ -62,6 +63,7 @@ struct moe_kernels moe_kernels_dry(const struct moe_kernels *real) {
   k.rope = rope;
   k.attn = attn;
   k.attn_bwd = attn_bwd;
+  k.attn_merge = attn_merge;
   k.swiglu = swiglu;
   k.swiglu_bwd = swiglu_bwd;
   k.router = router;

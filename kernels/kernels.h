@@ -155,6 +155,17 @@ struct moe_attn_bwd_args {
   void *scratch; /* attn_bwd_bytes() */
 };
 
+/* o, lse become those of attention over both sets of keys, the ones that gave o and lse and the
+ * ones that gave more and more_lse (softmaxes merge by their log-sum-exp; Milakov & Gimelshein
+ * 2018). */
+struct moe_attn_merge_args {
+  struct moe_mat o; /* (B*S, A*D), F32 */
+  float *lse;       /* (B, A, S) */
+  struct moe_mat more;
+  const float *more_lse;
+  int64_t batch, seq, heads, head_dim;
+};
+
 /* h = silu(gate) * up [* p of the row]; gu is (N, 2F): gate columns first. */
 struct moe_swiglu_args {
   struct moe_mat gu, h;
@@ -370,6 +381,7 @@ struct moe_kernels {
   void (*attn)(struct moe_stream *s, const struct moe_attn_args *a);
   size_t (*attn_bwd_bytes)(const struct moe_attn_args *a);
   void (*attn_bwd)(struct moe_stream *s, const struct moe_attn_bwd_args *a);
+  void (*attn_merge)(struct moe_stream *s, const struct moe_attn_merge_args *a);
   void (*swiglu)(struct moe_stream *s, const struct moe_swiglu_args *a);
   void (*swiglu_bwd)(struct moe_stream *s, const struct moe_swiglu_bwd_args *a);
   void (*router)(struct moe_stream *s, const struct moe_router_args *a);

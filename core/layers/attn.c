@@ -2,6 +2,7 @@
 
 #include <math.h>
 
+#include "layers/attn_cp.h"
 #include "layers/param.h"
 #include "layers/sequence.h"
 
@@ -168,11 +169,12 @@ static struct moe_attn_args attn_args(const struct moe_attn *a, const struct moe
                                 .lse = saved->lse};
 }
 
-/* Two products over the pairs a causal mask (and window) leaves: 2 * 2 * D per pair and head. */
+/* Two products over the pairs a causal mask (and window) leaves: 2 * 2 * D per pair and head;
+ * zig-zag gives every rank of cp the same. */
 static double score_flops(const struct moe_attn *a, const struct moe_run *run) {
-  double s = (double)run->seq, w = (double)a->window;
+  double cp = run->place.cp.size, s = (double)run->seq * cp, w = (double)a->window;
   double pairs = a->window > 0 && w < s ? w * (w + 1) / 2 + (s - w) * w : s * (s + 1) / 2;
-  return 4.0 * pairs * (double)(run->batch * a->heads * a->head_dim);
+  return 4.0 * pairs / cp * (double)(run->batch * a->heads * a->head_dim);
 }
 
 static moe_status carve(const struct moe_attn *a, const struct moe_run *run,
@@ -208,8 +210,8 @@ moe_status moe_attn_forward(const struct moe_attn *a, const struct moe_run *run,
   }
   rotate(a, run, args.q, a->heads, false);
   rotate(a, run, args.k, a->kv_heads, false);
-  run->k->attn(run->stream, &args);
   moe_trace_end(run->trace);
+  MOE_TRY(moe_attn_cp_forward(run, a->cp_kind, &args));
   moe_run_flops(run, MOE_PART_ATTN, score_flops(a, run));
   MOE_TRY(moe_sequence_part(run, y, &full));
   moe_linear_forward(&a->out, run, saved->o, (struct moe_groups_rows){0}, full, false);
@@ -230,15 +232,12 @@ moe_status moe_attn_backward(const struct moe_attn *a, const struct moe_run *run
   MOE_TRY(moe_mat_get(run->scratch, run->dtype, run->rows, a->qkv.weight.out, &dqkv));
   MOE_TRY(moe_sequence_gather(run, dy, &dy));
   MOE_TRY(moe_sequence_gather(run, x, &x));
-  args.scratch = moe_arena_get(run->scratch, run->k->attn_bwd_bytes(&args.fwd));
-  if (args.scratch == NULL) return MOE_INTERNAL;
-
   moe_linear_backward_w(&a->out, run, dy, saved->o, whole);
   moe_linear_backward_x(&a->out, run, dy, whole, args.d_o, false);
-  moe_trace_begin(run->trace, MOE_PART_ATTN);
   struct heads d = split(a, dqkv), raw = split(a, saved->qkv);
   args.dq = d.q, args.dk = d.k, args.dv = d.v;
-  run->k->attn_bwd(run->stream, &args);
+  MOE_TRY(moe_attn_cp_backward(run, a->cp_kind, &args));
+  moe_trace_begin(run->trace, MOE_PART_ATTN);
   rotate(a, run, d.q, a->heads, true);
   rotate(a, run, d.k, a->kv_heads, true);
   if (saved->qk.p) {

@@ -23,6 +23,7 @@ struct moe_attn {
   struct moe_linear qkv, out; /* ((A+2G)*D, H), (H, A*D) */
   struct moe_norm q_norm, k_norm;
   const struct moe_rope_table *rope;
+  int32_t cp_kind; /* moe_cp_kind */
 };
 
 struct moe_attn_saved {

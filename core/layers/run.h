@@ -32,17 +32,19 @@ struct moe_run {
   struct moe_place place;
   const struct moe_groups *groups; /* of this rank, by name */
   moe_dtype dtype;                 /* of activations */
-  int64_t batch, seq;      /* of this micro-batch; the part of a sequence this cp rank has */
-  int64_t rows;            /* batch * seq: what attention and head see */
-  int64_t tokens;          /* T = rows / tp: what all else sees (layers/sequence.h) */
-  const int32_t *position; /* (rows), device; every sequence the same, ascending */
-  bool training;           /* statistics are kept and the head makes its gradient */
-  bool even;               /* in a dry run: sizes that routing decides are an even load's, not
-                              their bounds */
-  bool recompute;          /* forward is run again for backward: no statistics, no FLOP count */
-  int32_t micro;           /* index in the step; 0 writes gradients, others add to them */
-  double global_tokens;    /* of the step, all ranks, masked ones included */
-  float loss_scale;        /* 1 / unmasked tokens of the step, all ranks */
+  int64_t batch, seq; /* of this micro-batch; the part of a sequence this cp rank has */
+  int64_t rows;       /* batch * seq: what attention and head see */
+  int64_t tokens;     /* T = rows / tp: what all else sees (layers/sequence.h) */
+  /* Device; a tp rank's tokens are its part of each sequence's rows. */
+  const int32_t *position;     /* (rows): every sequence the same, ascending */
+  const int32_t *cp_position;  /* (cp, seq): of one sequence, on every rank of cp */
+  const int32_t *all_position; /* (cp * seq): 0, 1, .. */
+  bool training;               /* statistics are kept and the head makes its gradient */
+  bool even; /* in a dry run: sizes that routing decides are an even load's, not their bounds */
+  bool recompute;       /* forward is run again for backward: no statistics, no FLOP count */
+  int32_t micro;        /* index in the step; 0 writes gradients, others add to them */
+  double global_tokens; /* of the step, all ranks, masked ones included */
+  float loss_scale;     /* 1 / unmasked tokens of the step, all ranks */
   /* Told on the last micro-batch that the gradients of a block (of this stage, from 0) and of all
      behind it are final; the number of blocks: of the head alone. NULL: nobody asks. */
   moe_status (*final)(void *arg, int32_t block);

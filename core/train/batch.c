@@ -16,17 +16,27 @@ static struct pieces pieces_of(struct moe_coord cp, int64_t seq) {
   return (struct pieces){tokens, {cp.rank * tokens, (2 * cp.size - 1 - cp.rank) * tokens}};
 }
 
+/* Token i of a sequence on a rank of cp. */
+static int32_t position_of(struct moe_coord cp, int64_t seq, int64_t i) {
+  struct pieces p = pieces_of(cp, seq);
+  bool second = cp.size > 1 && i >= p.tokens;
+  return (int32_t)(second ? p.first[1] + i - p.tokens : p.first[0] + i);
+}
+
 moe_status moe_trainer_set_positions(struct moe_trainer *t, int64_t seq) {
   if (t->positions == seq) return MOE_OK;
   struct moe_coord cp = t->model->place.cp;
-  struct pieces p = pieces_of(cp, seq);
   int64_t mine = seq / cp.size, rows = t->model->micro_batch * mine;
-  for (int64_t i = 0; i < rows; i++) {
-    int64_t j = i % mine;
-    bool second = cp.size > 1 && j >= p.tokens;
-    t->position_host[i] = (int32_t)(second ? p.first[1] + j - p.tokens : p.first[0] + j);
+  int32_t *every = t->position_host + rows, *all = every + seq;
+  for (int64_t i = 0; i < rows; i++) t->position_host[i] = position_of(cp, seq, i % mine);
+  for (int64_t i = 0; i < seq; i++) {
+    struct moe_coord member = {cp.size, (int32_t)(i / mine)};
+    every[i] = position_of(member, seq, i % mine);
+    all[i] = (int32_t)i;
   }
-  t->k->copy(t->stream, t->position, t->position_host, (size_t)rows * sizeof *t->position);
+  t->k->copy(t->stream, t->position, t->position_host, (size_t)rows * sizeof *all);
+  t->k->copy(t->stream, t->cp_position, every, (size_t)seq * sizeof *all);
+  t->k->copy(t->stream, t->all_position, all, (size_t)seq * sizeof *all);
   t->positions = (int32_t)seq;
   return t->k->stream_sync(t->stream);
 }

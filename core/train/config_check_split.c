@@ -10,13 +10,32 @@ static void divides(struct moe_text *lines, const char *name, int32_t size, cons
   moe_text_multiples(lines, degree, size);
 }
 
+/* Heads are what all-to-all exchanges for rows. */
+static void check_cp_heads(struct moe_text *lines, const moe_block_config *block, int32_t tp,
+                           int32_t cp) {
+  int32_t heads = block->heads / tp, kv_heads = block->kv_heads / tp;
+  if (heads % cp == 0 && kv_heads > 0 && kv_heads % cp == 0) return;
+  moe_text_line(lines,
+                "kv_heads: %d (heads %d) / tp %d do not divide by cp %d, which layout.cp_kind "
+                "\"alltoall\" needs; take \"ring\" or \"allgather\"",
+                block->kv_heads, block->heads, tp, cp);
+}
+
+struct split {
+  const struct moe_layout *layout;
+  int32_t cp_kind;
+};
+
 static void block_split(struct moe_text *lines, const moe_block_config *block, const void *arg) {
-  const struct moe_layout *layout = arg;
+  const struct split *split = arg;
+  const struct moe_layout *layout = split->layout;
   const int32_t *attn = layout->size[MOE_VIEW_ATTN], *moe = layout->size[MOE_VIEW_MOE];
   divides(lines, "heads", block->heads, "tp", attn[MOE_AXIS_TP]);
   int32_t tp = attn[MOE_AXIS_TP];
   if (block->kv_heads >= 1 && tp % block->kv_heads) /* else each is copied to tp / kv_heads ranks */
     divides(lines, "kv_heads", block->kv_heads, "tp", tp);
+  if (attn[MOE_AXIS_CP] > 1 && split->cp_kind == MOE_CP_ALLTOALL)
+    check_cp_heads(lines, block, tp, attn[MOE_AXIS_CP]);
   if (block->ffn_kind != MOE_FFN_MOE) {
     divides(lines, "ffn", block->ffn, "tp", attn[MOE_AXIS_TP]);
     return;
@@ -110,8 +129,10 @@ void moe_check_split(struct moe_text *errors, const moe_train_config *config,
   const int32_t *attn = layout->size[MOE_VIEW_ATTN];
   const moe_model_config *model = &config->model;
   check_stages(errors, model->n_blocks, &config->layout, attn[MOE_AXIS_PP], layout->chunks);
+  const struct split split = {layout, config->layout.cp_kind};
+  moe_check_range(errors, "layout.cp_kind", split.cp_kind, 0, MOE_CP_ALLTOALL);
   if (model->n_blocks > 0 && model->blocks != NULL)
-    moe_check_blocks(errors, model, block_split, layout);
+    moe_check_blocks(errors, model, block_split, &split);
   check_seq(errors, config, attn[MOE_AXIS_TP], attn[MOE_AXIS_CP]);
   check_batch(errors, config, attn[MOE_AXIS_DP]);
 }

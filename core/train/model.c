@@ -46,6 +46,7 @@ static void init_layers(struct moe_model *m, const moe_train_config *config) {
   for (int32_t i = 0; i < m->blocks; i++) {
     const moe_block_config *block = &m->config.blocks[m->first_block + i];
     moe_block_init(&m->block[i], &m->config, block, &config->dispatch, m->place, m->dtype, rows);
+    m->block[i].attn.cp_kind = config->layout.cp_kind;
     m->block[i].attn.rope = rope_table(m, block->rope_theta, block->head_dim);
     if (m->block[i].is_moe && block->aux_coef != 0 && block->aux_scope == MOE_AUX_GLOBAL)
       m->global_aux = true;

@@ -9,7 +9,7 @@
 static moe_status allocate_arenas(struct moe_trainer *t, const struct moe_model_size *size) {
   int64_t tokens = t->model->micros * t->model->micro_batch * t->model->seq;
   int64_t micro = t->model->micro_batch * t->model->seq;
-  size_t io = (size_t)(2 * tokens + micro) * sizeof(int32_t) + 1024;
+  size_t io = (size_t)(2 * tokens + micro + 2 * t->config.seq) * sizeof(int32_t) + 1024;
   size_t parts[] = {size->prepared, size->stats, size->again, size->scratch, io};
   struct moe_arena *arena[] = {&t->prepared, &t->stats, &t->again, &t->scratch, &t->io};
   const char *name[] = {"prepared weights", "statistics", "recomputed activations", "scratch",
@@ -60,13 +60,12 @@ static moe_status allocate_host(struct moe_trainer *t) {
   t->slot = moe_alloc_array(ctx, (size_t)t->slots, sizeof *t->slot);
   t->bias_host = moe_alloc_array(ctx, (size_t)bias_elements(t->model), sizeof(float));
   t->routing = moe_alloc_array(ctx, (size_t)moe_trainer_routing_size(t->model), sizeof *t->routing);
-  int64_t rows = t->model->micro_batch * t->model->seq;
+  int64_t rows = t->model->micro_batch * t->model->seq + 2 * t->config.seq;
   t->position_host = moe_alloc_array(ctx, (size_t)rows, sizeof *t->position_host);
   t->padded = moe_alloc_array(ctx, (size_t)t->config.seq, sizeof *t->padded);
   if (!t->saved || !t->slot || !t->bias_host || !t->routing) return MOE_MEMORY;
   if (!t->position_host || !t->padded) return MOE_MEMORY;
-  for (int32_t i = 0; i < t->slots; i++)
-    MOE_TRY(moe_model_saved_create(t->model, &t->slot[i]));
+  for (int32_t i = 0; i < t->slots; i++) MOE_TRY(moe_model_saved_create(t->model, &t->slot[i]));
   return MOE_OK;
 }
 
@@ -75,6 +74,8 @@ static moe_status carve_io(struct moe_trainer *t) {
   MOE_GET(&t->io, t->token, tokens);
   MOE_GET(&t->io, t->label, tokens);
   MOE_GET(&t->io, t->position, t->model->micro_batch * t->model->seq);
+  MOE_GET(&t->io, t->cp_position, t->config.seq);
+  MOE_GET(&t->io, t->all_position, t->config.seq);
   MOE_GET(&t->io, t->sums, MOE_COUNTOF(t->sums_host));
   MOE_GET(&t->io, t->grad_scale, 1);
   return MOE_OK;
@@ -101,7 +102,7 @@ static moe_status upload_start(struct moe_trainer *t) {
 /* What layers of this version can be split over. */
 static moe_status check_axes(struct moe_trainer *t) {
   static const bool works[MOE_VIEWS][MOE_AXES] = {
-      [MOE_VIEW_ATTN] = {[MOE_AXIS_TP] = true, [MOE_AXIS_DP] = true},
+      [MOE_VIEW_ATTN] = {[MOE_AXIS_TP] = true, [MOE_AXIS_CP] = true, [MOE_AXIS_DP] = true},
       [MOE_VIEW_MOE] = {[MOE_AXIS_TP] = true, [MOE_AXIS_EP] = true, [MOE_AXIS_DP] = true}};
   for (int view = 0; view < MOE_VIEWS; view++)
     for (int axis = 0; axis < MOE_AXES; axis++)
@@ -208,6 +209,8 @@ struct moe_run moe_trainer_run(struct moe_trainer *t, int64_t batch, int64_t seq
                           .rows = batch * seq,
                           .tokens = batch * seq / t->model->place.tp.size,
                           .position = t->position,
+                          .cp_position = t->cp_position,
+                          .all_position = t->all_position,
                           .micro = micro,
                           .global_tokens = (double)t->config.global_batch * (double)t->config.seq};
 }

@@ -25,6 +25,8 @@ struct moe_trainer {
   int32_t slots;
   /* device, in io */
   int32_t *token, *label; /* (global_batch / dp * S / cp) */
+  int32_t *cp_position;   /* (cp, S / cp) */
+  int32_t *all_position;  /* (S) */
   int32_t *position;      /* (micro_batch * S / cp), the same for each sequence */
   double *sums;           /* loss, squared gradient */
   float *grad_scale;
@@ -33,7 +35,7 @@ struct moe_trainer {
   float *bias_host; /* router biases, layer after layer */
   double *routing;  /* per MoE layer: E counts, E probability sums, aux, z, dropped; all ranks' */
   double sums_host[2];
-  int32_t *position_host; /* as position */
+  int32_t *position_host; /* as position, cp_position, all_position behind each other */
   int32_t positions;      /* tokens of the whole sequences that position is for */
   int32_t *padded;        /* (S): a sequence that is filled up */
   moe_trainer_state state;

@@ -23,6 +23,7 @@ void MOE_FN(rope)(struct moe_stream *s, const struct moe_rope_args *a);
 void MOE_FN(attn)(struct moe_stream *s, const struct moe_attn_args *a);
 size_t MOE_FN(attn_bwd_bytes)(const struct moe_attn_args *a);
 void MOE_FN(attn_bwd)(struct moe_stream *s, const struct moe_attn_bwd_args *a);
+void MOE_FN(attn_merge)(struct moe_stream *s, const struct moe_attn_merge_args *a);
 void MOE_FN(swiglu)(struct moe_stream *s, const struct moe_swiglu_args *a);
 void MOE_FN(swiglu_bwd)(struct moe_stream *s, const struct moe_swiglu_bwd_args *a);
 void MOE_FN(router)(struct moe_stream *s, const struct moe_router_args *a);
@@ -47,7 +48,7 @@ void MOE_FN(adamw)(struct moe_stream *s, const struct moe_adamw_args *a);
 #define MOE_CPU_OPS(X) \
   X(convert) X(add) X(scale) X(sumsq) X(sum) X(weight_bytes) \
   X(weight_prepare) X(matmul) X(matmul_bwd) X(matmul_wgrad) X(bias_grad) X(peak) X(rmsnorm) \
-  X(rmsnorm_bwd) X(rope) X(attn) X(attn_bwd_bytes) X(attn_bwd) X(swiglu) \
+  X(rmsnorm_bwd) X(rope) X(attn) X(attn_bwd_bytes) X(attn_bwd) X(attn_merge) X(swiglu) \
   X(swiglu_bwd) X(router) X(router_bwd) X(count_sum) X(route) X(gather) X(chunks) X(combine) \
   X(prob_rows) X(gate) X(gate_bwd) X(embed) X(embed_bwd_bytes) X(embed_bwd) \
   X(xent_stats) X(xent_merge) X(xent_grad) X(adamw)

@@ -7,7 +7,7 @@ local DEGREES = { "tp", "cp", "dp", "pp", "etp", "ep", "edp" }
 local function layout_of(resolved)
   local layout = { order = resolved.layout.order,
     chunks = resolved.schedule.chunks, group = resolved.schedule.group,
-    blocks = resolved.layout.blocks }
+    cp_kind = resolved.layout.cp_kind, blocks = resolved.layout.blocks }
   for _, name in ipairs(DEGREES) do
     layout[name] = resolved.layout[name] or 0
   end

@@ -27,6 +27,10 @@ recipe_keys.layout = schema.keys {
     type = "list of integers",
     doc = "transformer blocks of each stage, in the model's order (pp * "
       .. "chunks numbers, 0 is allowed); default: the same for all" },
+  { "cp_kind", "enum", default = "ring",
+    values = { "ring", "allgather", "alltoall" },
+    doc = "how attention sees keys of other cp ranks; alltoall splits heads "
+      .. "and needs kv_heads / tp to be a multiple of cp" },
 }
 
 recipe_keys.dispatch = schema.keys {

@@ -17,6 +17,7 @@ local FIELD_ENUM = {
   ["moe_block_config.score"] = "moe_score_kind",
   ["moe_block_config.aux_scope"] = "moe_aux_scope",
   ["moe_block_config.recompute"] = "moe_recompute",
+  ["moe_layout_config.cp_kind"] = "moe_cp_kind",
   ["moe_dispatch_config.kind"] = "moe_dispatch_kind",
   ["moe_dispatch_config.drop"] = "moe_drop_policy",
   ["moe_lr_config.kind"] = "moe_lr_kind",

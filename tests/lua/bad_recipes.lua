@@ -56,8 +56,8 @@ local list = {
     log = [[{ sample = { every = 1, promt = "x", prompt = "" } }]],
     "log.sample.promt: unknown key; did you mean 'prompt'?" },
   { "list part in a table", layout = "{ 2, tp = 1 }",
-    "layout.1: unknown key; one of blocks, cp, dp, edp, ep, etp, order, pp, "
-      .. "tp" },
+    "layout.1: unknown key; one of blocks, cp, cp_kind, dp, edp, ep, etp, "
+      .. "order, pp, tp" },
   { "text for a number",
     schedule = [[{ global_batch = "8", micro_batch = 2, steps = 100 }]],
     "schedule.global_batch: expected a whole number, got '8'" },

@@ -71,7 +71,7 @@ describe("a good recipe", function()
     local r = load "tiny"
     assert.equal("recipes/tiny.lua", r.path)
     assert.equal("tiny", r.name)
-    assert.same({ order = "tp-cp-ep-dp-pp" }, r.layout)
+    assert.same({ order = "tp-cp-ep-dp-pp", cp_kind = "ring" }, r.layout)
     assert.same({ kind = "auto", drop = "probs", pad = false }, r.dispatch)
     assert.equal(1, r.schedule.chunks)
     assert.same({ "matrix", "embedding" }, r.optimizer.decay)

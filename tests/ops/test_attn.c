@@ -292,6 +292,48 @@ static void against_reference(struct ops *o, const void *arg) {
   o->s->dot_bf16 = had;
 }
 
+/* Attention to the first keys merged with that to the others is attention to all. */
+static void merged(struct ops *o, const void *arg) {
+  const struct shape *s = arg;
+  int32_t *q_pos = ops_ints(o, s->sq), *k_pos = ops_ints(o, s->sk);
+  make_positions(o, s, q_pos, k_pos);
+  struct tensors t = make_tensors(o, s, 1);
+  struct moe_attn_args *a = &t.args.fwd, part;
+  a->q_pos = q_pos;
+  a->k_pos = k_pos;
+  ops_random(o, a->q, s->std);
+  ops_random(o, a->k, s->std);
+  ops_random(o, a->v, 1);
+  struct reference r = make_reference(o, s, q_pos, k_pos, a->scale);
+  r.batch = 1;
+  r.e *= 4; /* two more exponentials and a sum */
+  r.q = ops_copy(o, a->q);
+  r.k = ops_copy(o, a->k);
+  r.v = ops_copy(o, a->v);
+  each_row(&r, forward_row);
+  struct moe_mat sum = ops_mat(o, MOE_F32, a->o.rows, a->o.cols, 3);
+  float *more = ops_floats(o, s->heads * s->sq);
+  bool had = o->s->dot_bf16;
+  o->s->dot_bf16 = false;
+  for (int half = 0; half < 2; half++) {
+    int64_t first = half ? s->sk / 3 : 0, rows = half ? s->sk - first : s->sk / 3;
+    part = *a;
+    part.k = moe_mat_rows(a->k, first, rows);
+    part.v = moe_mat_rows(a->v, first, rows);
+    part.k_pos = k_pos + first;
+    part.sk = rows;
+    part.lse = half ? more : t.lse;
+    o->k->attn(o->s, &part);
+    if (half == 0) o->k->convert(o->s, sum, a->o);
+  }
+  o->k->attn_merge(o->s, &(struct moe_attn_merge_args){
+                             .o = sum, .lse = t.lse, .more = a->o, .more_lse = more, .batch = 1,
+                             .seq = s->sq, .heads = s->heads, .head_dim = s->d});
+  ops_close(o, "merged o", sum, r.o, r.o_bound, 1);
+  ops_close_f(o, "merged lse", t.lse, s->heads * s->sq, r.lse, r.lse_bound, 1);
+  o->s->dot_bf16 = had;
+}
+
 static void compare_bits(struct ops *o, const char *what, struct moe_mat a, struct moe_mat b,
                          int64_t first) {
   size_t e = moe_dtype_bytes(a.dtype);
@@ -392,9 +434,16 @@ static void test_differences(void **state) {
     ops_run("attn, differences", differences, &small[i]);
 }
 
+static void test_merge(void **state) {
+  (void)state;
+  for (size_t i = 0; i < MOE_COUNTOF(shapes); i++)
+    if (shapes[i].dtype == F && shapes[i].batch > 0) ops_run("attn_merge", merged, &shapes[i]);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_differences),
     cmocka_unit_test(test_reference),
     cmocka_unit_test(test_batch),
+    cmocka_unit_test(test_merge),
 };
 OPS_MAIN(tests)

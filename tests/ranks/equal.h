@@ -26,7 +26,7 @@ void equal_compare(moe_ctx *ctx, moe_ctx *alone, const char *text);
 /* Metrics that both must agree on; what: for messages. */
 void equal_metrics(const char *what, const moe_step_metrics *a, const moe_step_metrics *b);
 /* Largest difference of this rank's slice of a tensor (kind as in param_read) from the same slice
- * of `one`'s, over the largest value of that slice. */
+ * of `one`'s, over the largest value of the tensor. */
 double equal_distance(moe_ctx *ctx, moe_trainer *one, moe_trainer *many, int64_t index,
                       int32_t kind);
 

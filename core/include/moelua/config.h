@@ -31,34 +31,38 @@ typedef struct moe_block_config {
   int32_t window;                    /* tokens a query sees, itself included; 0: all before it */
   double rope_theta;
   /* ffn */
-  int32_t ffn_kind;  /* moe_ffn_kind */
-  int32_t ffn;       /* F: width of the dense ffn, or of one expert (SwiGLU) */
+  int32_t ffn_kind; /* moe_ffn_kind */
+  int32_t ffn;      /* F: width of the dense ffn, or of one expert (SwiGLU) */
   /* MoE only; semantics: core/layers/README.md, "Router" */
-  int32_t experts, topk; /* E, K */
-  int32_t score;         /* moe_score_kind */
-  int32_t renormalise;   /* divide the K probabilities by their sum */
-  int32_t expert_bias;   /* sigmoid only: select by score + bias (aux-loss-free balancing) */
+  int32_t experts, topk;       /* E, K */
+  int32_t score;               /* moe_score_kind */
+  int32_t renormalise;         /* divide the K probabilities by their sum */
+  int32_t expert_bias;         /* sigmoid only: select by score + bias (aux-loss-free balancing) */
   int32_t groups, topk_groups; /* group-limited selection; 0 or 1 groups: off */
-  double routed_scale;   /* multiplies the probabilities (sigmoid kind); 1 else */
-  double bias_rate;      /* step of the expert bias per optimizer step */
-  double aux_coef;       /* load-balancing loss, per layer; balanced routing gives aux_coef */
-  int32_t aux_scope;     /* moe_aux_scope */
-  double z_coef;         /* router z-loss */
-  int32_t shared_ffn;    /* width of the shared expert; 0: none */
-  int32_t shared_gate;   /* 1: sigmoid gate on the shared expert */
-  int32_t recompute;     /* moe_recompute: what backward computes again instead of keeping */
+  double routed_scale;         /* multiplies the probabilities (sigmoid kind); 1 else */
+  double bias_rate;            /* step of the expert bias per optimizer step */
+  double aux_coef;             /* load-balancing loss, per layer; balanced routing gives aux_coef */
+  int32_t aux_scope;           /* moe_aux_scope */
+  double z_coef;               /* router z-loss */
+  int32_t shared_ffn;          /* width of the shared expert; 0: none */
+  int32_t shared_gate;         /* 1: sigmoid gate on the shared expert */
+  int32_t recompute;           /* moe_recompute: what backward computes again instead of keeping */
 } moe_block_config;
 
 typedef struct moe_model_config {
   size_t size;
-  int32_t vocab, hidden;          /* V, H */
-  int32_t max_positions;          /* longest sequence */
+  int32_t vocab, hidden; /* V, H */
+  int32_t max_positions; /* longest sequence */
   double norm_eps;
-  int32_t tie_embeddings;         /* output weights are the embedding */
-  double init_std;                /* normal; projections into the residual: / sqrt(2 * blocks) */
+  int32_t tie_embeddings; /* output weights are the embedding */
+  double init_std;        /* normal; projections into the residual: / sqrt(2 * blocks) */
   int32_t n_blocks;
   const moe_block_config *blocks; /* n_blocks of them */
 } moe_model_config;
+
+/* How attention sees keys that lie on other ranks of cp: blocks sent round a ring, gathered, or
+ * exchanged for heads (heads/tp and kv_heads/tp must divide by cp). */
+typedef enum moe_cp_kind { MOE_CP_RING, MOE_CP_ALLGATHER, MOE_CP_ALLTOALL } moe_cp_kind;
 
 /* Degrees of both views; 0: follows from the others. order: leftmost axis has stride 1. */
 typedef struct moe_layout_config {
@@ -70,6 +74,7 @@ typedef struct moe_layout_config {
   int32_t n_blocks;  /* 0: every virtual stage has as many blocks; else pp * chunks */
   const int32_t *blocks; /* how many each virtual stage has, in the model's order (stage chunk * pp
                             + rank); 0 is allowed */
+  int32_t cp_kind;   /* moe_cp_kind */
 } moe_layout_config;
 
 typedef enum moe_dispatch_kind {
@@ -110,9 +115,9 @@ typedef struct moe_optimizer_config {
   size_t size;
   moe_lr_config lr;
   double beta1, beta2, eps, weight_decay;
-  int32_t decay;  /* moe_decay_class bits; default MATRIX | EMBEDDING */
-  double clip;    /* global gradient norm; 0: off */
-  int32_t shard;  /* ZeRO-1: optimizer state split over the data-parallel ranks */
+  int32_t decay; /* moe_decay_class bits; default MATRIX | EMBEDDING */
+  double clip;   /* global gradient norm; 0: off */
+  int32_t shard; /* ZeRO-1: optimizer state split over the data-parallel ranks */
 } moe_optimizer_config;
 
 typedef struct moe_train_config {
