@@ -5,6 +5,7 @@
 
 #include "layers/block.h"
 #include "layers/head.h"
+#include "moelua/train.h"
 
 struct moe_model {
   moe_ctx *ctx;
@@ -40,6 +41,12 @@ void moe_model_saved_destroy(const struct moe_model *model, struct moe_model_sav
 moe_status moe_model_create(moe_ctx *ctx, const moe_train_config *config, struct moe_place place,
                             struct moe_model **out);
 void moe_model_destroy(struct moe_model *model);
+
+/* Parameters and buffers of all families, in one numbering; NULL where there is none. */
+const struct moe_slot *moe_model_slot(const struct moe_model *model, int64_t index);
+int64_t moe_model_slots(const struct moe_model *model);
+/* The slot `index` as the public interface tells of it. */
+moe_status moe_model_param_info(const struct moe_model *model, int64_t index, moe_param_info *out);
 
 /* Ties parameters to memory and takes what the model itself keeps on the device: prepared weights
  * and rotary tables from `prepared`, statistics from `stats`. Measuring arenas are fine. */

@@ -5,53 +5,29 @@
 #include "base/text.h"
 #include "train/trainer.h"
 
-const struct moe_slot *moe_trainer_slot(const struct moe_trainer *t, int64_t index) {
-  if (index < 0) return NULL;
-  for (int f = 0; f < MOE_FAMILIES; f++) {
-    const struct moe_pack *pack = &t->model->params.pack[f];
-    if (index < pack->slots) return &pack->slot[index];
-    index -= pack->slots;
-  }
-  return NULL;
-}
-
-int64_t moe_trainer_param_count(const moe_trainer *t) {
-  int64_t n = 0;
-  for (int f = 0; f < MOE_FAMILIES; f++) n += t->model->params.pack[f].slots;
-  return n;
-}
+int64_t moe_trainer_param_count(const moe_trainer *t) { return moe_model_slots(t->model); }
 
 static moe_status slot_at(const moe_trainer *t, int64_t index, const struct moe_slot **out) {
-  *out = moe_trainer_slot(t, index);
+  *out = moe_model_slot(t->model, index);
   if (*out) return MOE_OK;
   return moe_fail(t->ctx, MOE_INVALID, "parameter %lld: there are %lld", (long long)index,
-                  (long long)moe_trainer_param_count(t));
+                  (long long)moe_model_slots(t->model));
 }
 
 moe_status moe_trainer_param_info(const moe_trainer *t, int64_t index, moe_param_info *out) {
-  const struct moe_slot *slot;
-  MOE_CHECK_SIZE(t->ctx, out);
-  MOE_TRY(slot_at(t, index, &slot));
-  *out = (moe_param_info){.size = sizeof *out,
-                          .name = slot->name,
-                          .dims = slot->dims,
-                          .expert = slot->family == MOE_FAMILY_EXPERT};
-  memcpy(out->dim, slot->dim, sizeof out->dim);
-  memcpy(out->start, slot->start, sizeof out->start);
-  memcpy(out->count, slot->count, sizeof out->count);
-  return MOE_OK;
+  return moe_model_param_info(t->model, index, out);
 }
 
 moe_status moe_trainer_param_find(const moe_trainer *t, const char *name, int64_t *index) {
   int64_t n = moe_trainer_param_count(t);
   for (int64_t i = 0; i < n; i++) {
-    if (strcmp(moe_trainer_slot(t, i)->name, name) != 0) continue;
+    if (strcmp(moe_model_slot(t->model, i)->name, name) != 0) continue;
     *index = i;
     return MOE_OK;
   }
   const char **names = moe_alloc_array(t->ctx, (size_t)n, sizeof *names);
   if (names == NULL) return MOE_MEMORY;
-  for (int64_t i = 0; i < n; i++) names[i] = moe_trainer_slot(t, i)->name;
+  for (int64_t i = 0; i < n; i++) names[i] = moe_model_slot(t->model, i)->name;
   const char *near = moe_text_nearest(name, names, (size_t)n);
   moe_release(t->ctx, names);
   return moe_fail(t->ctx, MOE_NOTFOUND, "no parameter \"%s\"%s%s%s", name,

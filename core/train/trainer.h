@@ -70,7 +70,5 @@ moe_status moe_trainer_routing_metrics(struct moe_trainer *t, moe_step_metrics *
 int64_t moe_trainer_routing_size(const struct moe_model *model);
 /* Aux-loss-free balancing: bias += rate * sign(mean count - count). */
 moe_status moe_trainer_update_bias(struct moe_trainer *t);
-/* Slot by its number over all packs; NULL outside. */
-const struct moe_slot *moe_trainer_slot(const struct moe_trainer *t, int64_t index);
 
 #endif

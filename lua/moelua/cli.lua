@@ -13,6 +13,7 @@ cli.OK, cli.FAILED, cli.USAGE, cli.NOFIT = 0, 1, 2, 3
 cli.commands = {
   { "check", "moelua.cli.check", "validate a recipe, report all its errors" },
   { "plan", "moelua.cli.plan", "memory a recipe needs, by device" },
+  { "mesh", "moelua.cli.mesh", "groups of a layout, and who holds what" },
   { "checkpoint", "moelua.cli.checkpoint", "look at and verify checkpoints" },
   { "data", "moelua.cli.data", "prepare, describe, verify token files" },
   { "bench", "moelua.bench", "measure this machine and this library" },
@@ -34,6 +35,15 @@ function cli.usage_error(text, topic)
   io.stderr:write(("try 'moelua help%s'\n"):format(topic and " " .. topic
     or ""))
   return cli.USAGE
+end
+
+-- ranks("16", "--world") -> 16 | nil, message
+function cli.ranks(text, option)
+  local ranks = tonumber(text)
+  if ranks and ranks >= 1 and ranks < 2 ^ 31 and ranks % 1 == 0 then
+    return ranks
+  end
+  return nil, ("%s takes a number of ranks, got '%s'"):format(option, text)
 end
 
 -- options(arguments, known) -> { flag or value by name, [i] = the rest }

@@ -43,6 +43,8 @@ local MAKERS = {
   checkpoint = function(...)
     return require("moelua.checkpoint").open(...)
   end,
+  mesh = function(...) return require("moelua.mesh").Mesh.create(...) end,
+  placement = function(...) return require("moelua.mesh").placement(...) end,
   prepare = function(...) return require("moelua.prepare").run(...) end,
 }
 

@@ -14,6 +14,9 @@ local function layout_of(resolved)
   return layout
 end
 
+-- layout(resolved) -> the options of moe_layout_config
+recipe_config.layout = layout_of
+
 local function model_of(resolved)
   local model = {}
   for key, value in pairs(resolved.model) do

@@ -7,6 +7,7 @@
 #include "moelua/config.h"
 #include "moelua/ctx.h"
 #include "moelua/data.h"
+#include "moelua/mesh.h"
 #include "moelua/prepare.h"
 #include "moelua/status.h"
 #include "moelua/tokenizer.h"

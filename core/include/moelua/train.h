@@ -136,6 +136,17 @@ typedef struct moe_memory_report {
 /* For any legal layout, on any machine; allocates nothing of that size. */
 MOE_API moe_status moe_plan_memory(moe_ctx *ctx, const moe_train_config *config,
                                    moe_memory_report *out);
+/* What rank `rank` of `world` (0: the fewest the layout allows) keeps of the model: the same
+ * parameters that its trainer would have. Allocates nothing of that size, and needs no other rank.
+ */
+typedef struct moe_placement moe_placement;
+MOE_API moe_status moe_placement_create(moe_ctx *ctx, const moe_train_config *config, int32_t world,
+                                        int32_t rank, moe_placement **out);
+MOE_API void moe_placement_destroy(moe_placement *placement);
+MOE_API int64_t moe_placement_count(const moe_placement *placement);
+/* Names live as long as the placement. */
+MOE_API moe_status moe_placement_info(const moe_placement *placement, int64_t index,
+                                      moe_param_info *out);
 /* Physical memory of this machine that a process may use (cgroup limits included), bytes. */
 MOE_API uint64_t moe_machine_memory(void);
 

@@ -45,15 +45,6 @@ local function facts_of(resolved, ranks)
   }
 end
 
--- The number of --ranks, or nil and a message.
-local function ranks_of(text)
-  local ranks = tonumber(text)
-  if ranks and ranks >= 1 and ranks < 2 ^ 31 and ranks % 1 == 0 then
-    return ranks
-  end
-  return nil, ("--ranks takes a number of ranks, got '%s'"):format(text)
-end
-
 function check.main(arguments)
   local options, message = cli.options(arguments, { ranks = "value" })
   if not options then return cli.usage_error(message, "check") end
@@ -61,7 +52,7 @@ function check.main(arguments)
   if not path then return cli.usage_error(overrides, "check") end
   local ranks
   if options.ranks then
-    ranks, message = ranks_of(options.ranks)
+    ranks, message = cli.ranks(options.ranks, "--ranks")
     if not ranks then return cli.usage_error(message, "check") end
   end
   local resolved = plan.load(path, overrides)

@@ -61,6 +61,20 @@ Predicts parameters and memory by device, for any layout, without running it.
 Status 3 when one device of this layout does not fit this machine.
 ]]
 
+help.topics.mesh = [[
+moelua mesh [RECIPE.lua] [key=value ...] [--world N] [--json]
+
+Prints every group of a layout on N ranks (default: the fewest it allows) in
+both views, and which ranks hold which heads, blocks and experts: of the
+recipe's model, or without a recipe as parts of the whole. Keys of the layout
+need no "layout." before them:
+  moelua mesh --world 16 tp=2 cp=2 pp=2 ep=4 etp=1 order=tp-cp-ep-dp-pp
+  moelua mesh recipes/tiny.lua tp=2 ep=4 etp=1 --world 8
+
+A group lists its ranks in the order of its members. Status 2 when the layout
+or the recipe is wrong, with the arithmetic.
+]]
+
 help.topics.check = [[
 moelua check RECIPE.lua [key=value ...] [--ranks N]
 
@@ -99,6 +113,8 @@ moe.loader{sources=, seq=, ...}       :read :epoch_samples
 moe.trainer(config)                   :step :gradients :eval :logits :params
                                       :read :write :state :save :load
 moe.checkpoint(path)                  :info :tensors :read :verify
+moe.mesh(layout, ranks)               :info :place :groups
+moe.placement(config, ranks, rank)    the parameters that a rank keeps
 moe.prepare{tokenizer=, out=, files=}
 moe.plan_memory(config), moe.bench_peak(dtype, seconds), moe.machine_memory()
 
