@@ -6,6 +6,35 @@ int32_t moe_trainer_seq_step(const struct moe_trainer *t) {
   return cp == 1 ? tp : cp * (tp % 2 ? 2 * tp : tp); /* cp * lcm(2, tp) */
 }
 
+void moe_trainer_share(const moe_trainer *t, int64_t *first, int64_t *count) {
+  struct moe_coord dp = t->model->place.dp;
+  *first = moe_part_start(t->config.global_batch, dp);
+  *count = moe_part_count(t->config.global_batch, dp);
+}
+
+static uint64_t mix(uint64_t hash, const int32_t *x, int64_t n) {
+  for (int64_t i = 0; i < n; i++) hash = (hash ^ (uint32_t)x[i]) * 0x100000001B3u; /* FNV-1a */
+  return hash;
+}
+
+/* The largest and smallest hash of a group are the same, or its ranks have different batches. */
+moe_status moe_trainer_check_share(struct moe_trainer *t, const int32_t *token,
+                                   const int32_t *label, int64_t n) {
+  static const enum moe_group_kind groups[] = {MOE_GROUP_TP_CP, MOE_GROUP_PP};
+  for (size_t i = 0; i < MOE_COUNTOF(groups); i++) {
+    struct moe_group g = t->groups.of[groups[i]];
+    if (moe_group_size(g) == 1) continue;
+    int64_t mine = (int64_t)(mix(mix(0xCBF29CE484222325u, token, n), label, n) >> 1);
+    int64_t ends[2] = {mine, -mine};
+    MOE_TRY(moe_all_reduce(g, t->stream, ends, 2, MOE_I64, MOE_MAX, NULL));
+    if (ends[0] != -ends[1])
+      return moe_fail(t->ctx, MOE_INVALID,
+                      "ranks that differ in tp, cp or pp only were given different batches; their "
+                      "share of the global batch is the same (moe_trainer_share)");
+  }
+  return MOE_OK;
+}
+
 /* A cp rank has two pieces of a sequence, so that causal attention is the same work for all. */
 struct pieces {
   int64_t tokens, first[2]; /* of one piece; where they begin */

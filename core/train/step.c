@@ -116,6 +116,8 @@ static moe_status gradients(struct moe_trainer *t, const int32_t *token, const i
   struct moe_group all = t->groups.of[MOE_GROUP_WORLD], dp = t->groups.of[MOE_GROUP_DP];
   moe_status status = moe_trainer_check_batch(t, token, label, n, &out->loss_tokens);
   MOE_TRY(moe_comm_agree(all, t->stream, status));
+  status = moe_trainer_check_share(t, token, label, n);
+  MOE_TRY(moe_comm_agree(all, t->stream, status));
   MOE_TRY(moe_all_reduce(dp, t->stream, &out->loss_tokens, 1, MOE_I64, MOE_SUM, NULL));
   moe_trace_reset(&t->trace);
   struct moe_run run = moe_trainer_run(t, t->model->micro_batch, t->model->seq, 0);

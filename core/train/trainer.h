@@ -49,6 +49,9 @@ enum { MOE_SUM_LOSS = 0, MOE_SUM_GRAD = 1 };
 struct moe_run moe_trainer_run(struct moe_trainer *t, int64_t batch, int64_t seq, int32_t micro);
 /* Prepares weights that changed. */
 void moe_trainer_refresh(struct moe_trainer *t, const struct moe_run *run);
+/* MOE_INVALID on all of them when ranks of one share have different batches. Collective. */
+moe_status moe_trainer_check_share(struct moe_trainer *t, const int32_t *token,
+                                   const int32_t *label, int64_t n);
 /* Tokens of a sequence must be a multiple of this: what tp and zig-zag cp divide. */
 int32_t moe_trainer_seq_step(const struct moe_trainer *t);
 /* Where the rows of this cp rank stand in sequences of `seq` tokens: chunks r and 2cp-1-r of 2cp

@@ -288,9 +288,9 @@ end
 
 local function one_step(run)
   run.account:time("data", function()
-    local share = run.trainer.global_batch / run.ranks -- dp spans all ranks
-    need(run.loader:read(run.cursor + run.rank * share, share, run.tokens,
-      run.labels))
+    local trainer = run.trainer
+    need(run.loader:read(run.cursor + trainer.share_first, trainer.share,
+      run.tokens, run.labels))
   end)
   local step, message, code = run.trainer:step(run.tokens, run.labels)
   if not step then

@@ -27,10 +27,14 @@ function Trainer.create(context, config)
     return handle.failure(context._core, status)
   end
   local metrics = ffi.new("moe_step_metrics")
+  local share = ffi.new("int64_t[2]")
+  lib.moe_trainer_share(out[0], share, share + 1)
   return handle.own(Trainer, context._core, out[0], lib.moe_trainer_destroy, {
     seq = c_config.seq,
     vocab = c_config.model.vocab,
     global_batch = c_config.global_batch,
+    share_first = tonumber(share[0]), -- of the global batch, on this rank
+    share = tonumber(share[1]),
     micro_batch = c_config.micro_batch,
     _metrics = metrics,
   })
@@ -65,7 +69,7 @@ end
 -- Only tail-called by the methods below: level 2 is the user's line.
 local function run(self, call, tokens, labels)
   local pointer = handle.pointer(self, Trainer, 2)
-  tokens, labels = batch(self, tokens, labels, self.global_batch, 2)
+  tokens, labels = batch(self, tokens, labels, self.share, 2)
   local metrics = self._metrics
   metrics.size = ffi.sizeof("moe_step_metrics")
   local status = call(pointer, tokens, labels, metrics)

@@ -11,7 +11,8 @@ package.loaded["moelua.host"] = {
 local function fake_world(options)
   local world = { step = 0, saved = options.saved, log = {} }
   local function note(...) world.log[#world.log + 1] = string.format(...) end
-  local trainer = { global_batch = 2, seq = 4, vocab = 300, micro_batch = 1 }
+  local trainer = { global_batch = 2, share_first = 0, share = 2, seq = 4,
+    vocab = 300, micro_batch = 1 }
   function trainer.step(_, tokens)
     if world.step + 1 == options.numeric_at then
       return nil, "the loss is nan", "numeric"

@@ -90,9 +90,30 @@ static void resume(moe_ctx *ctx, const char *words) {
   if (world->rank == 0) CHECK(system(command) == 0);
 }
 
+/* Ranks of one tp-cp group must be given one batch; the others' may differ. */
+static void one_batch_a_share(moe_ctx *ctx) {
+  struct equal_setup s;
+  moe_trainer *t;
+  moe_step_metrics m = {.size = sizeof m};
+  if (moe_ctx_ranks(ctx) < 4) return;
+  for (int tp = 0; tp < 2; tp++) {
+    equal_init(&s, tp ? "tp=2 etp=1" : "cp=2");
+    MUST(ctx, moe_trainer_create(ctx, &s.config, &t));
+    int64_t first = equal_share(ctx, &s), from, count;
+    moe_trainer_share(t, &from, &count);
+    CHECK(from * EQUAL_SEQ == first && count == 2 * EQUAL_BATCH / moe_ctx_ranks(ctx));
+    MUST(ctx, moe_trainer_step(t, s.tokens + first, s.labels + first, &m));
+    if (moe_ctx_rank(ctx) == 1) s.labels[first + 5] ^= 1;
+    CHECK(moe_trainer_step(t, s.tokens + first, s.labels + first, &m) == MOE_INVALID);
+    CHECK(strstr(moe_ctx_error(ctx), "different batches") != NULL);
+    moe_trainer_destroy(t);
+  }
+}
+
 int main(void) {
   moe_ctx *ctx = ranks_open();
   agree(ctx);
+  one_batch_a_share(ctx);
   resume(ctx, "");
   resume(ctx, "shard=1 qwen=1 scope=2");
   return ranks_close(ctx);

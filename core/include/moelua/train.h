@@ -51,8 +51,13 @@ MOE_API moe_status moe_trainer_create(moe_ctx *ctx, const moe_train_config *conf
                                       moe_trainer **out);
 MOE_API void moe_trainer_destroy(moe_trainer *trainer);
 
+/* This rank's share of the global batch: sequences [*first, *first + *count), count being
+ * global_batch/dp. Ranks that differ in tp, cp or pp only have the same share. */
+MOE_API void moe_trainer_share(const moe_trainer *trainer, int64_t *first, int64_t *count);
+
 /* One optimizer step over tokens_BS, labels_BS: this rank's share of the global batch, each
- * (global_batch/dp, S), labels < 0 are masked. Advances step and cursor (by global_batch).
+ * (global_batch/dp, S), labels < 0 are masked. Ranks of one share that are given different batches
+ * get MOE_INVALID. Advances step and cursor (by global_batch).
  * A loss or gradient that is not finite: MOE_NUMERIC, and weights and step stay as they were. */
 MOE_API moe_status moe_trainer_step(moe_trainer *trainer, const int32_t *tokens_BS,
                                     const int32_t *labels_BS, moe_step_metrics *out);
