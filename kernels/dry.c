@@ -16,6 +16,7 @@ static void matmul(struct moe_stream *s, const struct moe_matmul_args *a) {}
 static void matmul_bwd(struct moe_stream *s, const struct moe_matmul_args *a) {}
 static void matmul_wgrad(struct moe_stream *s, const struct moe_wgrad_args *a) {}
 static void bias_grad(struct moe_stream *s, const struct moe_bias_grad_args *a) {}
+static void rmsnorm_sum(struct moe_stream *s, const struct moe_rmsnorm_sum_args *a) {}
 static void rmsnorm(struct moe_stream *s, const struct moe_rmsnorm_args *a) {}
 static void rmsnorm_bwd(struct moe_stream *s, const struct moe_rmsnorm_bwd_args *a) {}
 static void rope(struct moe_stream *s, const struct moe_rope_args *a) {}
@@ -58,6 +59,7 @@ struct moe_kernels moe_kernels_dry(const struct moe_kernels *real) {
   k.matmul_bwd = matmul_bwd;
   k.matmul_wgrad = matmul_wgrad;
   k.bias_grad = bias_grad;
+  k.rmsnorm_sum = rmsnorm_sum;
   k.rmsnorm = rmsnorm;
   k.rmsnorm_bwd = rmsnorm_bwd;
   k.rope = rope;

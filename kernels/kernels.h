@@ -113,6 +113,16 @@ struct moe_rmsnorm_args {
   int64_t inner;           /* >= 1 */
   float eps;
   float *rstd; /* (rows * inner), for backward; NULL: not wanted */
+  /* Not NULL: rows of x are parts of longer rows of `total` elements, whose sums of squares these
+   * are (rows); inner is 1 and res NULL. */
+  const float *row_sum;
+  int64_t total;
+};
+/* out[r] = sum over my part of row r of x^2 or, with dy, of dy * w * x. */
+struct moe_rmsnorm_sum_args {
+  struct moe_mat x, dy; /* dy.p NULL: squares */
+  const float *w;
+  float *out; /* (rows) */
 };
 struct moe_rmsnorm_bwd_args {
   struct moe_mat dy, x; /* x: what was normed (the sum, with a residual) */
@@ -124,6 +134,8 @@ struct moe_rmsnorm_bwd_args {
                           sum from elsewhere); may be dx itself */
   float *dw;           /* accumulates when dw_accumulate; at most 2^20 elements */
   bool dw_accumulate;
+  const float *row_sum; /* as forward's: sums of dy * w * x over the whole rows */
+  int64_t total;
 };
 
 /* Rotary embedding in place, half-rotation ("rotate_half") pairs (i, i + D/2): x is (T, heads*D).
@@ -375,6 +387,7 @@ struct moe_kernels {
   double (*peak)(struct moe_stream *s, moe_dtype dtype, double seconds);
 
   /* ---- layers' parts ---- */
+  void (*rmsnorm_sum)(struct moe_stream *s, const struct moe_rmsnorm_sum_args *a);
   void (*rmsnorm)(struct moe_stream *s, const struct moe_rmsnorm_args *a);
   void (*rmsnorm_bwd)(struct moe_stream *s, const struct moe_rmsnorm_bwd_args *a);
   void (*rope)(struct moe_stream *s, const struct moe_rope_args *a);

@@ -192,9 +192,30 @@ static moe_status carve(const struct moe_attn *a, const struct moe_run *run,
   return MOE_OK;
 }
 
+/* Norms of q or k before they are rotated: over each head, or over all heads, which tp splits. */
+static moe_status norm_heads(const struct moe_attn *a, const struct moe_run *run,
+                             const struct moe_norm *n, struct moe_mat x, struct moe_mat y,
+                             float *rstd) {
+  const struct moe_mat none = {0};
+  if (a->qk_norm == MOE_QK_NORM_ALL && run->place.tp.size > 1)
+    return moe_norm_split_forward(n, run, x, y, rstd);
+  moe_norm_forward(n, run, x, none, none, y, rstd);
+  return MOE_OK;
+}
+
+/* d: gradient of the normed, then of x. */
+static moe_status norm_heads_backward(const struct moe_attn *a, const struct moe_run *run,
+                                      const struct moe_norm *n, struct moe_mat d, struct moe_mat x,
+                                      const float *rstd) {
+  const struct moe_mat none = {0};
+  if (a->qk_norm == MOE_QK_NORM_ALL && run->place.tp.size > 1)
+    return moe_norm_split_backward(n, run, d, x, rstd, d);
+  moe_norm_backward(n, run, d, x, rstd, none, d);
+  return MOE_OK;
+}
+
 moe_status moe_attn_forward(const struct moe_attn *a, const struct moe_run *run, struct moe_mat x,
                             struct moe_attn_saved *saved, struct moe_mat y) {
-  const struct moe_mat none = {0};
   size_t mark = moe_arena_mark(run->scratch);
   struct moe_mat full;
   MOE_TRY(carve(a, run, saved));
@@ -205,8 +226,8 @@ moe_status moe_attn_forward(const struct moe_attn *a, const struct moe_run *run,
   struct heads raw = split(a, saved->qkv);
   struct moe_attn_args args = attn_args(a, run, saved);
   if (saved->qk.p) {
-    moe_norm_forward(&a->q_norm, run, raw.q, none, none, args.q, saved->q_rstd);
-    moe_norm_forward(&a->k_norm, run, raw.k, none, none, args.k, saved->k_rstd);
+    MOE_TRY(norm_heads(a, run, &a->q_norm, raw.q, args.q, saved->q_rstd));
+    MOE_TRY(norm_heads(a, run, &a->k_norm, raw.k, args.k, saved->k_rstd));
   }
   rotate(a, run, args.q, a->heads, false);
   rotate(a, run, args.k, a->kv_heads, false);
@@ -224,7 +245,6 @@ moe_status moe_attn_backward(const struct moe_attn *a, const struct moe_run *run
                              const struct moe_attn_saved *saved, struct moe_mat x,
                              struct moe_mat dy, struct moe_mat dx) {
   const struct moe_groups_rows whole = {0};
-  const struct moe_mat none = {0};
   size_t mark = moe_arena_mark(run->scratch);
   struct moe_attn_bwd_args args = {.fwd = attn_args(a, run, saved)};
   struct moe_mat dqkv, part;
@@ -241,8 +261,8 @@ moe_status moe_attn_backward(const struct moe_attn *a, const struct moe_run *run
   rotate(a, run, d.q, a->heads, true);
   rotate(a, run, d.k, a->kv_heads, true);
   if (saved->qk.p) {
-    moe_norm_backward(&a->q_norm, run, d.q, raw.q, saved->q_rstd, none, d.q);
-    moe_norm_backward(&a->k_norm, run, d.k, raw.k, saved->k_rstd, none, d.k);
+    MOE_TRY(norm_heads_backward(a, run, &a->q_norm, d.q, raw.q, saved->q_rstd));
+    MOE_TRY(norm_heads_backward(a, run, &a->k_norm, d.k, raw.k, saved->k_rstd));
   }
   moe_trace_end(run->trace);
   moe_run_flops(run, MOE_PART_ATTN, 2 * score_flops(a, run));

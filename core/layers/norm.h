@@ -17,4 +17,12 @@ void moe_norm_forward(const struct moe_norm *n, const struct moe_run *run, struc
 void moe_norm_backward(const struct moe_norm *n, const struct moe_run *run, struct moe_mat dy,
                        struct moe_mat x, const float *rstd, struct moe_mat dres, struct moe_mat dx);
 
+/* The same for rows that are split over tp: part m of a row lies on rank m, each as long. The sums
+ * of a row are taken over tp; where ranks hold the same part, each stands for its share of it. */
+moe_status moe_norm_split_forward(const struct moe_norm *n, const struct moe_run *run,
+                                  struct moe_mat x, struct moe_mat y, float *rstd);
+moe_status moe_norm_split_backward(const struct moe_norm *n, const struct moe_run *run,
+                                   struct moe_mat dy, struct moe_mat x, const float *rstd,
+                                   struct moe_mat dx);
+
 #endif

@@ -17,6 +17,7 @@ void MOE_FN(matmul_bwd)(struct moe_stream *s, const struct moe_matmul_args *a);
 void MOE_FN(matmul_wgrad)(struct moe_stream *s, const struct moe_wgrad_args *a);
 void MOE_FN(bias_grad)(struct moe_stream *s, const struct moe_bias_grad_args *a);
 double MOE_FN(peak)(struct moe_stream *s, moe_dtype dtype, double seconds);
+void MOE_FN(rmsnorm_sum)(struct moe_stream *s, const struct moe_rmsnorm_sum_args *a);
 void MOE_FN(rmsnorm)(struct moe_stream *s, const struct moe_rmsnorm_args *a);
 void MOE_FN(rmsnorm_bwd)(struct moe_stream *s, const struct moe_rmsnorm_bwd_args *a);
 void MOE_FN(rope)(struct moe_stream *s, const struct moe_rope_args *a);
@@ -47,8 +48,8 @@ void MOE_FN(adamw)(struct moe_stream *s, const struct moe_adamw_args *a);
 /* X(name): every op this folder implements; table.c fills the table by it. */
 #define MOE_CPU_OPS(X) \
   X(convert) X(add) X(scale) X(sumsq) X(sum) X(weight_bytes) \
-  X(weight_prepare) X(matmul) X(matmul_bwd) X(matmul_wgrad) X(bias_grad) X(peak) X(rmsnorm) \
-  X(rmsnorm_bwd) X(rope) X(attn) X(attn_bwd_bytes) X(attn_bwd) X(attn_merge) X(swiglu) \
+  X(weight_prepare) X(matmul) X(matmul_bwd) X(matmul_wgrad) X(bias_grad) X(peak) X(rmsnorm_sum) \
+  X(rmsnorm) X(rmsnorm_bwd) X(rope) X(attn) X(attn_bwd_bytes) X(attn_bwd) X(attn_merge) X(swiglu) \
   X(swiglu_bwd) X(router) X(router_bwd) X(count_sum) X(route) X(gather) X(chunks) X(combine) \
   X(prob_rows) X(gate) X(gate_bwd) X(embed) X(embed_bwd_bytes) X(embed_bwd) \
   X(xent_stats) X(xent_merge) X(xent_grad) X(adamw)

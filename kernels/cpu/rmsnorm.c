@@ -64,8 +64,8 @@ MOE_INLINE void norm_rows(const struct moe_rmsnorm_args *a, int64_t first, int64
     for (int64_t j = 0; j < a->inner; j++) {
       const void *x = part_of(&a->x, r, j, p.n), *res = part_of(&a->res, r, j, p.n);
       void *sum = res ? part_of(&a->sum, r, j, p.n) : NULL;
-      float squares = square_sum(p, x, res, sum);
-      float rstd = 1.0f / sqrtf(squares / (float)p.n + a->eps);
+      float squares = a->row_sum ? a->row_sum[r] : square_sum(p, x, res, sum);
+      float rstd = 1.0f / sqrtf(squares / (float)(a->row_sum ? a->total : p.n) + a->eps);
       if (a->rstd) a->rstd[r * a->inner + j] = rstd;
       norm(p, res ? sum : x, rstd, a->w, part_of(&a->y, r, j, p.n));
     }
@@ -137,10 +137,31 @@ MOE_INLINE void back_block(const struct back *b, int64_t block, moe_dtype dtype)
     for (int64_t j = 0; j < a->inner; j++) {
       const void *dy = part_of(&a->dy, r, j, b->n), *x = part_of(&a->x, r, j, b->n);
       float rstd = a->rstd[r * a->inner + j];
-      float k = dot(b->n, dy, x, a->w, dtype) * rstd * rstd / (float)b->n;
+      float whole = a->row_sum ? a->row_sum[r] : dot(b->n, dy, x, a->w, dtype);
+      float k = whole * rstd * rstd / (float)(a->row_sum ? a->total : b->n);
       back_part(b->n, dy, x, a->w, rstd, k, part_of(&a->dres, r, j, b->n),
                 part_of(&a->dx, r, j, b->n), dw, dtype);
     }
+}
+
+static void sum_range(void *arg, int64_t first, int64_t last, int32_t thread) {
+  (void)thread;
+  const struct moe_rmsnorm_sum_args *a = arg;
+  struct part p = {a->x.cols, 0, a->x.dtype};
+  for (int64_t r = first; r < last; r++) {
+    const void *x = mat_row(&a->x, r), *dy = a->dy.p ? mat_row(&a->dy, r) : NULL;
+    if (p.dtype == MOE_F32)
+      a->out[r] = dy ? dot(p.n, dy, x, a->w, MOE_F32)
+                     : square_sum((struct part){p.n, 0, MOE_F32}, x, NULL, NULL);
+    else
+      a->out[r] = dy ? dot(p.n, dy, x, a->w, MOE_BF16)
+                     : square_sum((struct part){p.n, 0, MOE_BF16}, x, NULL, NULL);
+  }
+}
+
+void MOE_FN(rmsnorm_sum)(struct moe_stream *s, const struct moe_rmsnorm_sum_args *a) {
+  struct moe_rmsnorm_sum_args args = *a;
+  moe_cpu_for(s, a->x.rows, moe_cpu_row_grain(a->x.cols * 4), sum_range, &args);
 }
 
 static void back_range(void *arg, int64_t first, int64_t last, int32_t thread) {

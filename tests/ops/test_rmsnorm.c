@@ -128,6 +128,59 @@ static void check(struct ops *o, const void *arg) {
   backward(o, sh, sh->residual ? sum : x, w, rstd);
 }
 
+/* Rows in two parts, with their sums added in between, against whole rows. */
+static void split(struct ops *o, const void *arg) {
+  const struct shape *sh = arg;
+  int64_t n = sh->n, first = n / 3, R = sh->rows;
+  struct moe_mat x = ops_mat(o, sh->dtype, R, n, 1), y = ops_mat(o, sh->dtype, R, n, 2);
+  struct moe_mat dy = ops_mat(o, sh->dtype, R, n, 0), dx = ops_mat(o, sh->dtype, R, n, 3);
+  struct moe_mat y2 = ops_mat(o, sh->dtype, R, n, 0), dx2 = ops_mat(o, sh->dtype, R, n, 0);
+  float *w = ops_floats(o, n), *rstd = ops_floats(o, R), *rstd2 = ops_floats(o, R);
+  float *dw = ops_floats(o, n), *dw2 = ops_floats(o, n), *sum[2], *dot[2];
+  ops_random(o, x, 2);
+  ops_random(o, dy, 1);
+  ops_random_f(o, w, n, 1);
+  o->k->rmsnorm(o->s, &(struct moe_rmsnorm_args){
+                          .x = x, .y = y, .w = w, .inner = 1, .eps = eps, .rstd = rstd});
+  o->k->rmsnorm_bwd(o->s, &(struct moe_rmsnorm_bwd_args){.dy = dy, .x = x, .w = w, .rstd = rstd,
+                                                         .inner = 1, .dx = dx, .dw = dw});
+  for (int i = 0; i < 2; i++) {
+    int64_t at = i ? first : 0, cols = i ? n - first : first;
+    sum[i] = ops_floats(o, R), dot[i] = ops_floats(o, R);
+    struct moe_rmsnorm_sum_args a = {
+        .x = moe_mat_cols(x, at, cols), .w = w + at, .out = sum[i]};
+    o->k->rmsnorm_sum(o->s, &a);
+    a.dy = moe_mat_cols(dy, at, cols);
+    a.out = dot[i];
+    o->k->rmsnorm_sum(o->s, &a);
+  }
+  for (int64_t r = 0; r < R; r++) sum[0][r] += sum[1][r], dot[0][r] += dot[1][r];
+  for (int i = 0; i < 2; i++) {
+    int64_t at = i ? first : 0, cols = i ? n - first : first;
+    o->k->rmsnorm(o->s, &(struct moe_rmsnorm_args){
+                            .x = moe_mat_cols(x, at, cols), .y = moe_mat_cols(y2, at, cols),
+                            .w = w + at, .inner = 1, .eps = eps, .rstd = rstd2,
+                            .row_sum = sum[0], .total = n});
+    o->k->rmsnorm_bwd(o->s, &(struct moe_rmsnorm_bwd_args){
+                                .dy = moe_mat_cols(dy, at, cols), .x = moe_mat_cols(x, at, cols),
+                                .w = w + at, .rstd = rstd2, .inner = 1,
+                                .dx = moe_mat_cols(dx2, at, cols), .dw = dw2 + at,
+                                .row_sum = dot[0], .total = n});
+  }
+  double tol = (16 + (double)n / 16) * OPS_EPS;
+  double *mag = ops_doubles(o, R * n), *dw_mag = ops_doubles(o, n);
+  for (int64_t r = 0; r < R; r++)
+    for (int64_t c = 0; c < n; c++) { /* terms of dx: dy * w * rstd, and x times a mean */
+      mag[r * n + c] = 8 * rstd[r] * (fabs(ops_get(x, r, c)) + 1) * 4;
+      dw_mag[c] += fabs(ops_get(dy, r, c) * ops_get(x, r, c)) * rstd[r];
+    }
+  if (sh->dtype == MOE_BF16) tol += OPS_EPS_BF16; /* both are rounded */
+  ops_close_f(o, "rstd", rstd2, R, ops_copy_f(o, rstd, R), NULL, tol);
+  ops_close(o, "y", y2, ops_copy(o, y), NULL, tol);
+  ops_close(o, "dx", dx2, ops_copy(o, dx), mag, tol);
+  ops_close_f(o, "dw", dw2, n, ops_copy_f(o, dw, n), dw_mag, tol);
+}
+
 /* A row of zeros has rstd = 1 / sqrt(eps) and stays zero. */
 static void zeros(struct ops *o, const void *arg) {
   (void)arg;
@@ -145,6 +198,8 @@ static void zeros(struct ops *o, const void *arg) {
 static void test_rmsnorm(void **state) {
   (void)state;
   for (size_t i = 0; i < MOE_COUNTOF(shapes); i++) ops_run("rmsnorm", check, &shapes[i]);
+  for (size_t i = 0; i < MOE_COUNTOF(shapes); i++)
+    if (shapes[i].inner == 1 && shapes[i].n > 1) ops_run("rmsnorm split", split, &shapes[i]);
   ops_run("rmsnorm of zeros", zeros, NULL);
 }
 

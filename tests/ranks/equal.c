@@ -45,13 +45,14 @@ static void init_batch(struct equal_setup *s) {
   }
 }
 
-/* Degrees: tp cp dp pp etp ep edp chunks, order=. Model: qwen=1 (else Mixtral-like), blocks=N,
- * dense=1 (the first block has a dense ffn), tied=1, scope=0..2 (aux), recompute=0..2.
- * Dispatch: kind=, drop=, pad=, capacity100= (percent). Rest: micro= (micro-batch), shard=1. */
+/* Degrees: tp cp dp pp etp ep edp chunks, order=. Model: qwen=1 (else Mixtral-like), olmoe=1 (q and
+ * k normed over all heads), blocks=N, dense=1 (the first block has a dense ffn), tied=1, scope=0..2
+ * (aux), recompute=0..2. Dispatch: kind=, drop=, pad=, capacity100= (percent). Rest: micro=
+ * (micro-batch), shard=1, cp_kind=. */
 static void read_words(struct equal_setup *s, const char *text) {
   moe_train_config *c = &s->config;
   moe_layout_config *l = &c->layout;
-  int32_t qwen = 0, dense = 0, scope = 0, recompute = 0, capacity = 0;
+  int32_t qwen = 0, olmoe = 0, dense = 0, scope = 0, recompute = 0, capacity = 0;
   const struct word words[] = {
       {"tp", &l->tp},
       {"cp", &l->cp},
@@ -62,6 +63,7 @@ static void read_words(struct equal_setup *s, const char *text) {
       {"edp", &l->edp},
       {"chunks", &l->chunks},
       {"qwen", &qwen},
+      {"olmoe", &olmoe},
       {"blocks", &c->model.n_blocks},
       {"dense", &dense},
       {"tied", &c->model.tie_embeddings},
@@ -94,6 +96,7 @@ static void read_words(struct equal_setup *s, const char *text) {
     *words[i].value = atoi(value);
   }
   init_blocks(s, qwen);
+  for (int i = 0; olmoe && i < EQUAL_BLOCKS; i++) s->block[i].qk_norm = MOE_QK_NORM_ALL;
   if (dense) s->block[0].ffn_kind = MOE_FFN_DENSE, s->block[0].experts = 0;
   for (int i = 0; i < EQUAL_BLOCKS; i++) {
     s->block[i].aux_scope = scope;
