@@ -133,29 +133,39 @@ static void valid_degrees(struct moe_text *errors, enum moe_view view, const int
   }
 }
 
+static void wrong_world(struct moe_text *errors, enum moe_view view, const int32_t size[MOE_AXES],
+                        int32_t world) {
+  char text[96];
+  product_text(text, sizeof text, view, size);
+  moe_text_line(errors, "layout: %d ranks are not a multiple of %s = %lld; ranks: ", world, text,
+                (long long)inner(size));
+  moe_text_multiples(errors, inner(size), world);
+  valid_degrees(errors, view, size, world);
+}
+
+static void wrong_dp(struct moe_text *errors, enum moe_view view, const int32_t size[MOE_AXES],
+                     int32_t world, int32_t wanted) {
+  const char *dp = names[view][MOE_AXIS_DP];
+  char text[96];
+  product_text(text, sizeof text, view, size);
+  moe_text_line(errors, "layout.%s: %d, but %d ranks / (%s) = %d; leave %s out or use %d ranks", dp,
+                wanted, world, text, size[MOE_AXIS_DP], dp,
+                (int)moe_min64(mul(inner(size), wanted), INT32_MAX));
+}
+
 /* dp of a view from the world, compared with what the user wrote (0: nothing). */
 static bool solve_view(struct moe_layout *layout, enum moe_view view, int32_t wanted,
                        struct moe_text *errors) {
   int32_t *size = layout->size[view], world = layout->world;
   int64_t product = inner(size);
-  char text[96];
-  product_text(text, sizeof text, view, size);
   if (world % product) {
-    moe_text_line(errors, "layout: %d ranks are not a multiple of %s = %lld; ranks: ", world, text,
-                  (long long)product);
-    moe_text_multiples(errors, product, world);
-    valid_degrees(errors, view, size, world);
+    wrong_world(errors, view, size, world);
     return false;
   }
   size[MOE_AXIS_DP] = (int32_t)(world / product);
-  if (wanted && wanted != size[MOE_AXIS_DP]) {
-    const char *dp = names[view][MOE_AXIS_DP];
-    moe_text_line(errors, "layout.%s: %d, but %d ranks / (%s) = %d; leave %s out or use %d ranks",
-                  dp, wanted, world, text, size[MOE_AXIS_DP], dp,
-                  (int)moe_min64(mul(product, wanted), INT32_MAX));
-    return false;
-  }
-  return true;
+  if (!wanted || wanted == size[MOE_AXIS_DP]) return true;
+  wrong_dp(errors, view, size, world, wanted);
+  return false;
 }
 
 /* ---- both together ---- */
