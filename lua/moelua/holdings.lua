@@ -46,19 +46,21 @@ local function by_block(params)
   return numbers
 end
 
--- of_params(params, model) -> holding
-local function of_params(params, model)
+-- of_params(params, model, stage) -> holding. With tied weights the last stage
+-- has the embedding's too, as its head.
+local function of_params(params, model, stage)
   local held = { blocks = {}, embedding = false, head = false }
   for _, number in ipairs(by_block(params)) do
     put_block(held.blocks, number)
   end
   for _, param in ipairs(params) do
     if param.name == "embed" or param.name == "head" then
-      held[param.name == "embed" and "embedding" or "head"] = true
+      local first = param.name == "embed" and stage == 0
+      held[first and "embedding" or "head"] = true
       held.vocabulary = { { param.start[1],
         param.start[1] + param.count[1] - 1 } }
     elseif param.name == "norm" then
-      held.head = true -- with the embedding's weights, where they are tied
+      held.head = true
     end
     local number, suffix = param.name:match("^blocks%.(%d+)%.(.*)$")
     for _, rule in ipairs(RULES) do
@@ -97,7 +99,7 @@ function holdings.of(context, mesh, resolved)
     if not known[key] and anchor then
       local params, message = context:placement(config, info.world, rank)
       if not params then return nil, message end
-      known[key] = of_params(params, resolved.model)
+      known[key] = of_params(params, resolved.model, place.pp)
     end
     places[rank] = place
     held[rank] = known[key] or parts(place, info)
