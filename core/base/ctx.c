@@ -77,7 +77,7 @@ uint64_t moe_ctx_alloc_peak(const moe_ctx *ctx) { return ctx->alloc_peak; }
 moe_status moe_fail(moe_ctx *ctx, moe_status status, const char *fmt, ...) {
   va_list args;
   va_start(args, fmt);
-  ctx->silent = false;
+  ctx->tells = MOE_TELLS_OWN;
   vsnprintf(ctx->error, sizeof ctx->error, fmt, args);
   va_end(args);
   return status;
@@ -86,7 +86,7 @@ moe_status moe_fail(moe_ctx *ctx, moe_status status, const char *fmt, ...) {
 moe_status moe_fail_errno(moe_ctx *ctx, moe_status status, int err, const char *fmt, ...) {
   va_list args;
   va_start(args, fmt);
-  ctx->silent = false;
+  ctx->tells = MOE_TELLS_OWN;
   int n = vsnprintf(ctx->error, sizeof ctx->error, fmt, args);
   va_end(args);
   char reason[256] = "";

@@ -6,6 +6,7 @@
 
 #include "base/base.h"
 #include "base/pool.h"
+#include "moelua/comm.h"
 
 struct moe_world;
 
@@ -16,10 +17,10 @@ struct moe_ctx {
   struct moe_pool *pool;
   struct moe_world *world; /* the ranks this context works with; made by comm/, NULL: not yet */
   void (*world_destroy)(struct moe_world *world);
-  char isa[32]; /* resolved name of the kernel set */
+  char isa[32];        /* resolved name of the kernel set */
   double comm_timeout; /* seconds to wait for other ranks; 0: for ever */
   char error[MOE_ERROR_BYTES];
-  bool silent; /* another rank tells the user of this error */
+  moe_tells tells; /* who tells the user of this error */
   _Atomic uint64_t alloc_count, alloc_bytes, alloc_peak;
 };
 

@@ -2,7 +2,6 @@
 #include "comm/comm.h"
 
 #include <sched.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/ctx.h"
@@ -67,7 +66,7 @@ enum { POLLS = 16, CLOCK = 1024 };
 
 static moe_status out_of_step(struct moe_world *world) {
   moe_status status = moe_fail(world->ctx, MOE_COMM, "%s", world->broken);
-  world->ctx->silent = true; /* it was told */
+  world->ctx->tells = world->broken_tells;
   return status;
 }
 
@@ -195,21 +194,4 @@ moe_status moe_recv(struct moe_group g, struct moe_stream *s, void *x, int64_t n
 moe_status moe_barrier(struct moe_group g, struct moe_stream *s) {
   const struct moe_transfer t = {.op = MOE_COMM_BARRIER, .dtype = MOE_U8};
   return run(g, s, &t, NULL);
-}
-
-/* The lowest rank that has the worst status tells its text. */
-moe_status moe_comm_agree(struct moe_group g, struct moe_stream *s, moe_status mine) {
-  struct moe_comm *c = g.comm;
-  moe_ctx *ctx = c->world->ctx;
-  if (c->size == 1) return mine;
-  int64_t worst = (int64_t)mine * c->size + (c->size - 1 - c->rank);
-  int64_t own = worst;
-  MOE_TRY(moe_all_reduce(g, s, &worst, 1, MOE_I64, MOE_MAX, NULL));
-  if (worst < c->size) return MOE_OK;
-  int32_t first = (int32_t)(c->size - 1 - worst % c->size);
-  char text[MOE_ERROR_BYTES / 2] = "";
-  if (own == worst) snprintf(text, sizeof text, "%.*s", (int)sizeof text - 1, ctx->error);
-  MOE_TRY(moe_broadcast(g, s, text, (int64_t)sizeof text, MOE_U8, first, NULL));
-  if (mine != MOE_OK) return mine; /* its own text stays */
-  return moe_fail(ctx, (moe_status)(worst / c->size), "rank %d: %s", c->ranks[first], text);
 }

@@ -20,6 +20,7 @@
 
 #include "base/base.h"
 #include "kernels/kernels.h"
+#include "moelua/comm.h"
 
 /* X(NAME, "name") */
 #define MOE_COMM_OP_MAP(X)            \
@@ -145,6 +146,8 @@ struct moe_world {
   struct moe_ring_entry *ring;             /* [MOE_COMM_RING] */
   int64_t transfers;
   char *broken; /* ranks are out of step for ever, and why; every transfer fails */
+  moe_tells broken_tells;
+  char label[96]; /* "rank 5 (tp 1, ...)" */
 };
 
 /* A world of one rank. */
@@ -200,8 +203,7 @@ moe_status moe_comm_wait(struct moe_stream *s, struct moe_request *request);
  * like this one where nothing else moves them (MPI). Cheap. */
 void moe_comm_progress(struct moe_world *world);
 
-/* The worst status of all members, on all of them; a member that had none itself gets an error text
- * that names the rank it came from, and that rank's text. Blocks. */
+/* The worst status of all members, on all of them, with one text (moe_ctx_agree). Blocks. */
 moe_status moe_comm_agree(struct moe_group g, struct moe_stream *s, moe_status mine);
 
 #endif

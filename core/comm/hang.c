@@ -154,6 +154,6 @@ moe_status moe_world_hang(struct moe_request *request, double seconds) {
   moe_text_destroy(&text);
   if (world->broken == NULL) return MOE_MEMORY;
   moe_status status = moe_fail(world->ctx, MOE_COMM, "%s", world->broken);
-  world->ctx->silent = !first_to_tell(world);
+  world->ctx->tells = world->broken_tells = first_to_tell(world) ? MOE_TELLS_ALL : MOE_TELLS_NOT;
   return status;
 }

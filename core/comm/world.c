@@ -137,6 +137,6 @@ moe_status moe_ctx_join_mpi(moe_ctx *ctx, const void *comm) {
 
 void moe_ctx_comm_timeout(moe_ctx *ctx, double seconds) { ctx->comm_timeout = seconds; }
 
-int32_t moe_ctx_tells(const moe_ctx *ctx) { return !ctx->silent; }
+moe_tells moe_ctx_tells(const moe_ctx *ctx) { return ctx->tells; }
 int32_t moe_ctx_rank(const moe_ctx *ctx) { return ctx->world ? ctx->world->rank : 0; }
 int32_t moe_ctx_ranks(const moe_ctx *ctx) { return ctx->world ? ctx->world->size : 1; }

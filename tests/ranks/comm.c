@@ -313,6 +313,27 @@ static void ring(moe_ctx *ctx, struct moe_group g) {
   CHECK(world->transfers == number + 2);
 }
 
+/* One rank fails, then all alike, then all with texts of their own. */
+static void agree(moe_ctx *ctx) {
+  int32_t n = moe_ctx_ranks(ctx), me = moe_ctx_rank(ctx);
+  char own[32];
+  if (n == 1) {
+    CHECK(moe_ctx_agree(ctx, MOE_IO, "alone") == MOE_IO && moe_ctx_tells(ctx) == MOE_TELLS_OWN);
+    CHECK(!strcmp(moe_ctx_error(ctx), "alone"));
+    return;
+  }
+  moe_tells first = me ? MOE_TELLS_NOT : MOE_TELLS_ALL;
+  CHECK(moe_ctx_agree(ctx, MOE_OK, NULL) == MOE_OK);
+  CHECK(moe_ctx_agree(ctx, me == n - 1 ? MOE_IO : MOE_OK, "no file") == MOE_IO);
+  snprintf(own, sizeof own, "rank %d: no file", n - 1);
+  CHECK(!strcmp(moe_ctx_error(ctx), own) && moe_ctx_tells(ctx) == first);
+  CHECK(moe_ctx_agree(ctx, MOE_IO, "no disk") == MOE_IO);
+  CHECK(!strcmp(moe_ctx_error(ctx), "no disk") && moe_ctx_tells(ctx) == first);
+  snprintf(own, sizeof own, "disk %d", me);
+  CHECK(moe_ctx_agree(ctx, me ? MOE_INTERNAL : MOE_IO, own) == MOE_INTERNAL);
+  CHECK(!strcmp(moe_ctx_error(ctx), "rank 1: disk 1") && moe_ctx_tells(ctx) == first);
+}
+
 int main(void) {
   moe_ctx *ctx = ranks_open();
   struct moe_world *world;
@@ -334,5 +355,6 @@ int main(void) {
   world->piece_bytes = piece;
   counts(ctx, g[0]);
   ring(ctx, g[0]);
+  agree(ctx);
   return ranks_close(ctx);
 }

@@ -14,10 +14,21 @@ MOE_API moe_status moe_ctx_join_mpi(moe_ctx *ctx, const void *comm);
  * Then the call fails with MOE_COMM and a text that says which rank is behind and what it did last,
  * and so does every transfer after it: only ending the program is left. */
 MOE_API void moe_ctx_comm_timeout(moe_ctx *ctx, double seconds);
-/* Whether this rank is the one to tell the user of the last error, so that a job says it once: of
- * one that all ranks agreed on the first rank (all have the same text), of ranks that wait in vain
- * the first that saw it, of any other the rank that has it. */
-MOE_API int32_t moe_ctx_tells(const moe_ctx *ctx);
+/* The worst status of all ranks, on all of them, so that one rank's failure is everyone's; text
+ * describes this rank's (NULL: moe_ctx_error has it already). All get the same error text: the one
+ * of the lowest rank that has the worst status, after "rank 5 (tp 1, cp 0, dp 1, pp 0): " unless
+ * all ranks have that text. Collective; a context of one rank just sets the error. */
+MOE_API moe_status moe_ctx_agree(moe_ctx *ctx, moe_status mine, const char *text);
+/* Who tells the user of the last error, so that a job says it once. */
+typedef enum moe_tells {
+  MOE_TELLS_OWN, /* this rank; none but it is known to have the error */
+  MOE_TELLS_ALL, /* this rank, for all: the text names a rank where it is one's alone */
+  MOE_TELLS_NOT  /* another rank */
+} moe_tells;
+MOE_API moe_tells moe_ctx_tells(const moe_ctx *ctx);
+/* "rank 5 (tp 1, cp 0, dp 1, pp 0)", without coordinates before a trainer was made. Valid as long
+ * as the context. */
+MOE_API const char *moe_ctx_rank_name(moe_ctx *ctx);
 /* This process among the ranks of the context: 0 .. ranks - 1; 0 of 1 when it joined none. */
 MOE_API int32_t moe_ctx_rank(const moe_ctx *ctx);
 MOE_API int32_t moe_ctx_ranks(const moe_ctx *ctx);
