@@ -106,6 +106,15 @@ static void name(struct moe_world *world, const struct moe_layout *layout) {
            p.cp.rank, p.dp.rank, p.pp.rank);
 }
 
+moe_status moe_ctx_name_ranks(moe_ctx *ctx, const moe_layout_config *config) {
+  struct moe_world *world;
+  struct moe_layout layout;
+  MOE_TRY(moe_ctx_world(ctx, &world));
+  MOE_TRY(moe_layout_make(ctx, config, world->size, &layout));
+  name(world, &layout);
+  return MOE_OK;
+}
+
 moe_status moe_groups_create(struct moe_world *world, const struct moe_layout *layout,
                              struct moe_groups *out) {
   *out = (struct moe_groups){0};

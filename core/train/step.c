@@ -170,15 +170,22 @@ static moe_status update(struct moe_trainer *t, const moe_step_metrics *m) {
   return status;
 }
 
+/* All ranks have the same sums, and come here together. */
+static moe_status not_finite(struct moe_trainer *t, const moe_step_metrics *m) {
+  moe_status status =
+      moe_fail(t->ctx, MOE_NUMERIC,
+               "step %lld: loss %g, aux loss %g, gradient norm %g; nothing was updated "
+               "(a lower learning rate or a clip may help)",
+               (long long)t->state.step + 1, m->loss, m->aux_loss, m->grad_norm);
+  return moe_comm_agree(t->groups.of[MOE_GROUP_WORLD], t->stream, status);
+}
+
 moe_status moe_trainer_step(moe_trainer *t, const int32_t *tokens_BS, const int32_t *labels_BS,
                             moe_step_metrics *out) {
   double begin = moe_now();
   MOE_TRY(gradients(t, tokens_BS, labels_BS, out));
   if (!isfinite(out->loss) || !isfinite(out->grad_norm) || !isfinite(out->aux_loss))
-    return moe_fail(t->ctx, MOE_NUMERIC,
-                    "step %lld: loss %g, aux loss %g, gradient norm %g; nothing was updated "
-                    "(a lower learning rate or a clip may help)",
-                    (long long)t->state.step + 1, out->loss, out->aux_loss, out->grad_norm);
+    return not_finite(t, out);
   out->lr = moe_lr_value(&t->config.optimizer.lr, t->state.step + 1);
   MOE_TRY(update(t, out));
   MOE_TRY(moe_trainer_update_bias(t));

@@ -70,6 +70,41 @@ function Context:rank()
   return lib.moe_ctx_rank(pointer), lib.moe_ctx_ranks(pointer)
 end
 
+-- Longest wait for other ranks in one transfer, in seconds; 0: for ever.
+function Context:comm_timeout(seconds)
+  lib.moe_ctx_comm_timeout(handle.pointer(self, Context, 2), seconds)
+end
+
+-- agree([code[, text]]) -> true | nil, message, code: every rank learns whether
+-- any of them failed; all get the same message. Collective.
+function Context:agree(code, text)
+  local status = code and struct.enum("moe_status")[code] or 0
+  status = lib.moe_ctx_agree(handle.pointer(self, Context, 2), status, text)
+  if status ~= 0 then return handle.failure(self._core, status) end
+  return true
+end
+
+-- Who tells the user of the last error: "own" (this rank, whose own it is),
+-- "all" (this rank, for all), "not" (another rank).
+function Context:tells()
+  local pointer = handle.pointer(self, Context, 2)
+  return struct.enum("moe_tells")[tonumber(lib.moe_ctx_tells(pointer))]
+end
+
+-- Makes the layout of a configuration known to messages.
+function Context:name_ranks(config)
+  local pointer = handle.pointer(self, Context, 2)
+  local c_config, anchor = Context.train_config(config, 2)
+  local status = lib.moe_ctx_name_ranks(pointer, c_config.layout)
+  if status ~= 0 then return handle.failure(self._core, status) end
+  return anchor ~= nil
+end
+
+-- "rank 5 (tp 1, cp 0, dp 1, pp 0)"
+function Context:rank_name()
+  return ffi.string(lib.moe_ctx_rank_name(handle.pointer(self, Context, 2)))
+end
+
 function Context:isa()
   return ffi.string(lib.moe_ctx_isa(handle.pointer(self, Context, 2)))
 end

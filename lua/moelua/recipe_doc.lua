@@ -76,6 +76,7 @@ local SECTIONS = {
   { "log.sample", recipe_keys.sample },
   { "eval", recipe_keys.eval },
   { "compute", recipe_keys.compute },
+  { "comm", recipe_keys.comm },
   { "model: every family",
     schema.join(model_keys.model, model_keys.family),
     "Families take the keys of this table and of the three after it." },

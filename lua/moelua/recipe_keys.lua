@@ -171,6 +171,12 @@ recipe_keys.compute = schema.keys {
     doc = "kernel set; default: the best of this machine" },
 }
 
+recipe_keys.comm = schema.keys {
+  { "timeout", "number", default = 600, min = 0,
+    doc = "longest wait for other ranks in one transfer, in seconds: then the "
+      .. "job ends and says which rank is behind; 0: none" },
+}
+
 -- Sections in the order of the documentation.  `model` is read by
 -- moelua.models; a section without `default` may be absent.
 recipe_keys.sections = schema.keys {
@@ -197,6 +203,8 @@ recipe_keys.sections = schema.keys {
     doc = "of computation; master weights and optimizer state are f32" },
   { "compute", "table", default = {}, keys = recipe_keys.compute,
     doc = "what of the machine to use" },
+  { "comm", "table", default = {}, keys = recipe_keys.comm,
+    doc = "how ranks wait for each other" },
 }
 
 return recipe_keys

@@ -141,8 +141,12 @@ function report.warn(text)
   report.say(report.paint("stderr", "yellow", "warning") .. ": " .. text)
 end
 
+-- The first line of text in red. What a rank that does not speak would say is
+-- held for those that do.
 function report.fail(text)
-  report.say(report.paint("stderr", "red", text))
+  report.held = text
+  local line, more = text:match("^([^\n]*)(.*)$")
+  report.say(report.paint("stderr", "red", line) .. more)
 end
 
 -- For moe.context{log = report.log}: what the library warns of.

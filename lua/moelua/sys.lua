@@ -13,6 +13,7 @@ for _, declaration in ipairs {
   "int fsync(int fd);",
   "int fileno(void *file);",
   "int getpid(void);",
+  "int usleep(unsigned useconds);",
   "typedef struct { long sec; long nsec; } moelua_timespec;",
   "int clock_gettime(int clock, moelua_timespec *out);",
   "typedef struct { unsigned short v[4]; } moelua_winsize;",
@@ -34,6 +35,8 @@ function sys.now()
   end
   return tonumber(time.sec) + tonumber(time.nsec) * 1e-9
 end
+
+function sys.sleep(seconds) C.usleep(seconds * 1e6) end
 
 local FDS = { stdin = 0, stdout = 1, stderr = 2 }
 

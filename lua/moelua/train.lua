@@ -111,21 +111,46 @@ local function open_data(run)
   end
 end
 
--- A context with this rank's share of the machine, on all ranks of the job.
+-- The error of a protected call: what stopped the run, or where Lua failed.
+local function caught(err)
+  if getmetatable(err) == Stop then return err end
+  return debug.traceback(tostring(err), 2)
+end
+
+-- Runs f(run) on every rank; where it stops one, it stops all alike.
+local function together(run, f)
+  if ranks.size() == 1 then return f(run) end
+  local ok, err = xpcall(f, caught, run)
+  local text, status = ranks.agree(run.context,
+    not ok and (getmetatable(err) == Stop and err.status or FAILED) or nil,
+    not ok and tostring(err) or nil)
+  if text then stop(text, status) end
+end
+
+-- A context with this rank's share of the machine.
 local function open_context(run)
-  local compute = run.recipe.compute or {}
   local moelua = require "moelua"
+  local compute = run.recipe.compute or {}
   local options = { threads = compute.threads, isa = compute.isa,
     log = report.log }
-  local context = need(moelua.context(options))
-  if ranks.size() == 1 then return context end
+  run.context = need(moelua.context(options))
+  if ranks.size() == 1 then return end
   if (compute.threads or 0) == 0 then
-    options.threads = math.max(1, math.floor(context:threads() / ranks.here()))
-    context:close()
-    context = need(moelua.context(options))
+    options.threads = math.max(1,
+      math.floor(run.context:threads() / ranks.here()))
+    run.context:close()
+    run.context = need(moelua.context(options))
   end
-  need(context:join_mpi())
-  return context
+  run.context:comm_timeout((run.recipe.comm or {}).timeout or 600)
+end
+
+-- The same on all ranks of the job. A rank that fails joins to say so.
+local function join(run)
+  if ranks.size() == 1 then return open_context(run) end
+  local ok, err = xpcall(open_context, caught, run)
+  run.context = run.context or need(require("moelua").context { threads = 1 })
+  need(run.context:join_mpi())
+  together(run, function() if not ok then error(err, 0) end end)
 end
 
 -- run.json beside the checkpoints says which samples the cursor counts.
@@ -159,7 +184,7 @@ end
 
 -- Loads the checkpoint to begin with, if there is one; true when it did.
 local function resume(run)
-  local name, path = resume_path(run)
+  local name, path = run.begin_with, run.begin_in
   if not name then return false end
   if path == run.dir then
     need(run.trainer:load(path))
@@ -194,29 +219,39 @@ local function describe(run)
     run.ranks > 1 and run.ranks .. " ranks of " or "", run.context:threads()))
 end
 
--- Nothing is written before all that the recipe names was opened.
-local function set_up(run)
+-- What each rank does by itself: nothing of it waits for another rank.
+local function open_all(run)
   local recipe = run.recipe
-  run.config, run.anchor = require("moelua.recipe").train_config(recipe)
-  run.context = open_context(run)
-  run.rank, run.ranks = run.context:rank()
   local ok, message = run.context:check_config(run.config, run.ranks)
   if not ok then stop(message, USAGE) end
+  if run.ranks > 1 then need(run.context:name_ranks(run.config)) end
   run.steps = recipe.schedule.steps
   run.vocab = run.config.model.vocab
   run.dir = recipe.checkpoint and recipe.checkpoint.dir
   open_tokenizer(run)
   open_data(run)
-  run.trainer = need(run.context:trainer(run.config))
-  local resumed = resume(run)
+  run.begin_with, run.begin_in = resume_path(run)
+end
+
+local function open_output(run)
   if run.dir then need(sys.mkdirs(run.dir)) end
   local state = need(run.trainer:state())
   run.step, run.cursor = state.step, state.cursor
-  if run.rank == 0 then
-    if run.dir then remember_data(run, resumed) end
-    open_metrics(run)
-  end
-  run.peak = run.context:bench_peak(recipe.dtype or "f32", 0.2)
+  if run.rank > 0 then return end
+  if run.dir then remember_data(run, run.resumed) end
+  open_metrics(run)
+end
+
+-- Nothing is written before all that the recipe names was opened.
+local function set_up(run)
+  run.config, run.anchor = require("moelua.recipe").train_config(run.recipe)
+  join(run)
+  run.rank, run.ranks = run.context:rank()
+  together(run, open_all)
+  run.trainer = need(run.context:trainer(run.config))
+  run.resumed = resume(run)
+  together(run, open_output)
+  run.peak = run.context:bench_peak(run.recipe.dtype or "f32", 0.2)
   describe(run)
 end
 
@@ -286,6 +321,12 @@ end
 
 -- ---- the loop ----
 
+-- Whether a failure is not all ranks': they would not come to save.
+local function alone(run, code)
+  return ranks.size() > 1
+    and (code == "comm" or run.context:tells() == "own")
+end
+
 local function one_step(run)
   run.account:time("data", function()
     local trainer = run.trainer
@@ -299,7 +340,7 @@ local function one_step(run)
         .. "optimizer.lr.peak or optimizer.clip"):format(run.step + 1, message,
         run.step)
     end
-    run.account:time("checkpoints", save, run)
+    if not alone(run, code) then run.account:time("checkpoints", save, run) end
     stop(message)
   end
   run.step, run.cursor = step.step, run.cursor + run.trainer.global_batch
@@ -394,30 +435,19 @@ local function close(run)
   end
 end
 
--- A rank that fails among others does not wait for them: leaving without
--- ending MPI makes the launcher end the job. An error that another rank had
--- first is told by that one.
-local function leave(err)
-  local message = tostring(err)
-  if not message:match("^rank %d+: ") then
-    report.own(("rank %d: %s"):format(ranks.rank(), message))
-  end
-  io.stderr:flush()
-  os.exit(getmetatable(err) == Stop and err.status or FAILED, false)
-end
-
 -- run(resolved recipe[, arguments as typed]) -> exit status; says on stderr why
 -- it failed.
 function train.run(recipe, arguments)
   local run = { recipe = recipe, account = summary.new(),
     arguments = arguments or { recipe.path } }
   guard(ranks.size() == 1) -- ranks would see a signal after different steps
-  local ok, err = xpcall(body, function(err)
-    if getmetatable(err) == Stop then return err end
-    return debug.traceback(tostring(err), 2)
-  end, run)
+  local ok, err = xpcall(body, caught, run)
   guard(false)
-  if not ok and ranks.size() > 1 then leave(err) end
+  if not ok and ranks.size() > 1 then
+    local stopped = getmetatable(err) == Stop
+    ranks.leave(run.context, tostring(err), stopped and err.status or FAILED,
+      not stopped)
+  end
   close(run)
   if ok then return OK end
   if getmetatable(err) ~= Stop then error(err, 0) end

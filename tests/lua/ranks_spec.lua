@@ -72,6 +72,83 @@ describe("several ranks", function()
     support.remove(one)
   end)
 
+  -- Runs the recipe on ranks after `code`, which may change `recipe` and
+  -- knows `rank`. -> status, all output
+  local function with(count, code)
+    local folder = prepared()
+    local text = support.read(folder .. "/r.lua")
+    support.write(folder .. "/r.lua", (text:gsub("\nreturn {",
+      "\nlocal rank = tonumber(os.getenv \"OMPI_COMM_WORLD_RANK\")"
+      .. "\nlocal recipe = {")) .. code .. "\nreturn recipe\n")
+    local status, out, err = run(count, folder .. "/r.lua", folder)
+    support.remove(folder)
+    return status, out .. err
+  end
+
+  local function times(expected, text, pattern)
+    local _, n = text:gsub(pattern, "")
+    assert.equal(expected, n, pattern .. "\n" .. text)
+  end
+
+  -- Puts code before the trainer's third step on rank 1.
+  local function third_step(code)
+    return ([[
+if rank == 1 then
+  local trainer = require "moelua.trainer"
+  local step, n = trainer.step, 0
+  function trainer.step(...)
+    n = n + 1
+    if n == 3 then %s end
+    return step(...)
+  end
+end]]):format(code)
+  end
+
+  it("tell once what all of them find", function()
+    local status, out = with(4, "recipe.schedule.steps = 0")
+    assert.equal(2, status, out)
+    times(1, out, "schedule.steps: ")
+    times(0, out, "moelua: rank %d")
+    status, out = with(4, "recipe.data.train = '/nonexistent'")
+    assert.equal(2, status, out)
+    times(1, out, "data.train: ")
+    times(0, out, "moelua: rank %d")
+  end)
+
+  it("tell once what one of them finds before it begins", function()
+    local status, out = with(4, "if rank == 3 then recipe.depth = 1 end")
+    assert.equal(2, status, out)
+    times(1, out, "moelua: rank 3: ")
+    times(1, out, "depth: ")
+    status, out = with(4, "if rank == 3 then recipe.data.train = "
+      .. "'/nonexistent' end")
+    assert.equal(2, status, out)
+    times(1, out, "moelua: rank 3 %(tp 0, cp 0, dp 3, pp 0%): data.train: ")
+    times(1, out, "moelua: ")
+  end)
+
+  it("tell once what one of them finds later", function()
+    local status, out = with(2, third_step "return nil, 'no luck', 'io'")
+    assert.equal(1, status, out)
+    times(1, out, "moelua: rank 1 %(tp 0, cp 0, dp 1, pp 0%): no luck")
+    times(1, out, "no luck")
+  end)
+
+  it("end when one does not come, and say which", function()
+    local status, out = with(4, "recipe.comm = { timeout = 1 }\n"
+      .. third_step "require('moelua.sys').sleep(300)")
+    assert.equal(1, status, out)
+    times(1, out, "has waited 1 s in ")
+    times(1, out, "\nrank 1 %(tp 0, cp 0, dp 1, pp 0%) is in no transfer")
+  end)
+
+  it("end when one dies, and say which", function()
+    local status, out = with(4, third_step [[
+      os.execute("kill -9 " .. require("ffi").C.getpid())]])
+    assert.are_not.equal(0, status, out)
+    assert.is_truthy(out:find("rank 1 .*signal 9"), out)
+  end)
+
   it("refuse what does not divide, and axes that are not there", function()
     local folder = prepared()
     local status, out, err = run(3, folder .. "/r.lua", folder)

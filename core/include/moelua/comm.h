@@ -2,7 +2,7 @@
 #ifndef MOELUA_COMM_H
 #define MOELUA_COMM_H
 
-#include "moelua/ctx.h"
+#include "moelua/config.h"
 
 MOE_BEGIN
 
@@ -26,9 +26,11 @@ typedef enum moe_tells {
   MOE_TELLS_NOT  /* another rank */
 } moe_tells;
 MOE_API moe_tells moe_ctx_tells(const moe_ctx *ctx);
-/* "rank 5 (tp 1, cp 0, dp 1, pp 0)", without coordinates before a trainer was made. Valid as long
+/* "rank 5 (tp 1, cp 0, dp 1, pp 0)", without coordinates before the layout is known. Valid as long
  * as the context. */
 MOE_API const char *moe_ctx_rank_name(moe_ctx *ctx);
+/* Makes the layout known to messages; a trainer does so too. Not collective. */
+MOE_API moe_status moe_ctx_name_ranks(moe_ctx *ctx, const moe_layout_config *layout);
 /* This process among the ranks of the context: 0 .. ranks - 1; 0 of 1 when it joined none. */
 MOE_API int32_t moe_ctx_rank(const moe_ctx *ctx);
 MOE_API int32_t moe_ctx_ranks(const moe_ctx *ctx);

@@ -2,7 +2,6 @@
 local cli = require "moelua.cli"
 local json = require "moelua.json"
 local memory = require "moelua.memory"
-local ranks = require "moelua.ranks"
 local report = require "moelua.report"
 
 local plan = {}
@@ -24,12 +23,12 @@ function plan.split(words)
 end
 
 function plan.print_errors(path, errors)
-  if not ranks.first() then return end
-  report.fail(("%s: %d error%s"):format(path, #errors,
-    #errors == 1 and "" or "s"))
+  local lines = { ("%s: %d error%s"):format(path, #errors,
+    #errors == 1 and "" or "s") }
   for _, text in ipairs(errors) do
-    io.stderr:write("  ", (text:gsub("\n", "\n  ")), "\n")
+    lines[#lines + 1] = "  " .. text:gsub("\n", "\n  ")
   end
+  report.fail(table.concat(lines, "\n"))
 end
 
 -- load(path, overrides) -> resolved recipe | nil after printing its errors
