@@ -3,7 +3,7 @@
 -- A command is a module with main(arguments) -> exit status:
 -- 0 done, 1 a failed run, 2 wrong usage or an invalid recipe, 3 does not fit.
 local near = require "moelua.near"
-local ranks = require "moelua.ranks"
+local job = require "moelua.ranks"
 local report = require "moelua.report"
 
 local cli = {}
@@ -33,7 +33,7 @@ end
 -- Prints "moelua: text" and how to get help; returns the usage status.
 function cli.usage_error(text, topic)
   report.fail(text)
-  if ranks.first() then
+  if job.first() then
     io.stderr:write(("try 'moelua help%s'\n"):format(topic and " " .. topic
       or ""))
   end
