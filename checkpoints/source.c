@@ -55,6 +55,7 @@ float *moe_source_values(const struct moe_source *s, const struct moe_slot *slot
 /* Of the ranks that have the same values one stores them: the first of those that share the slot,
  * with the first copy of a kv head. Moments of ZeRO are nobody else's. */
 static bool stores(const struct moe_source *s, const struct moe_slot *slot, enum moe_store store) {
+  if (slot->second) return false;
   if (s->optim == NULL) return true;
   struct moe_sharing sharing = moe_sharing_of(slot, &s->optim->place);
   if (s->optim->place.tp.rank % sharing.copies != 0) return false;

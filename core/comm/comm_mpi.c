@@ -20,6 +20,13 @@ static void comm_destroy(struct moe_world *world, void *impl) {
   mpi_host(world)->release(world->ctx, c);
 }
 
+/* The same on all members, whatever other groups a rank has made. */
+static int tag_of(const int32_t *ranks, int32_t size) {
+  uint32_t hash = (uint32_t)size;
+  for (int32_t i = 0; i < size; i++) hash = hash * 31 + (uint32_t)ranks[i];
+  return (int)(hash % 16384);
+}
+
 static moe_status comm_create(struct moe_world *world, const int32_t *ranks, int32_t size,
                               void **impl) {
   struct mpi_world *w = world->impl;
@@ -34,7 +41,7 @@ static moe_status comm_create(struct moe_world *world, const int32_t *ranks, int
   MPI_Group all, part;
   MPI_Comm_group(w->world, &all);
   MPI_Group_incl(all, size, ranks, &part);
-  int rc = MPI_Comm_create_group(w->world, part, w->next_tag++ % 16384, &c->comm);
+  int rc = MPI_Comm_create_group(w->world, part, tag_of(ranks, size), &c->comm);
   MPI_Group_free(&part);
   MPI_Group_free(&all);
   moe_status status = moe_mpi_check(world, rc, "communicator");

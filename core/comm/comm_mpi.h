@@ -16,7 +16,6 @@ struct mpi_world {
   const struct moe_module_host *host;
   MPI_Comm world;
   bool own;                 /* MPI was initialised here */
-  int next_tag;             /* of communicators */
   MPI_Win win;              /* the boards of this machine's ranks; MPI_WIN_NULL: none */
   struct moe_board **board; /* by rank of the world; NULL: on another machine */
   int32_t slots;            /* operations so far in flight at once */

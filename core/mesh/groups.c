@@ -93,6 +93,21 @@ static moe_status make_copies(struct moe_world *world, const struct moe_layout *
   return MOE_OK;
 }
 
+static bool at_an_end(const struct moe_layout *layout, int32_t rank) {
+  struct moe_coord pp = moe_place_of(layout, rank).pp;
+  return pp.size > 1 && (pp.rank == 0 || pp.rank == pp.size - 1);
+}
+
+moe_status moe_groups_ends(struct moe_world *world, const struct moe_layout *layout,
+                           struct moe_group *out) {
+  struct moe_coord pp = moe_place_of(layout, world->rank).pp;
+  int32_t stride = layout->stride[MOE_VIEW_ATTN][MOE_AXIS_PP];
+  int32_t first = world->rank - pp.rank * stride;
+  const int32_t ranks[2] = {first, first + (pp.size - 1) * stride};
+  out->tag = MOE_GROUP_PP;
+  return moe_comm_get(world, ranks, 2, &out->comm);
+}
+
 /* What reports of the ranks say of this one and of the groups. */
 static void name(struct moe_world *world, const struct moe_layout *layout) {
   static const char *const names[] = {
@@ -128,5 +143,8 @@ moe_status moe_groups_create(struct moe_world *world, const struct moe_layout *l
     status = moe_comm_get(world, ranks, n, &out->of[i].comm);
   }
   moe_release(world->ctx, ranks);
-  return status == MOE_OK ? make_copies(world, layout) : status;
+  MOE_TRY(status);
+  MOE_TRY(make_copies(world, layout));
+  struct moe_group unused;
+  return at_an_end(layout, world->rank) ? moe_groups_ends(world, layout, &unused) : MOE_OK;
 }

@@ -54,5 +54,9 @@ moe_status moe_groups_create(struct moe_world *world, const struct moe_layout *l
  * them, so ranks of different stages may ask for different ones. */
 moe_status moe_groups_copies(struct moe_world *world, const struct moe_layout *layout,
                              int32_t copies, struct moe_group *out);
+/* The first and the last stage of this rank's pipeline, where this rank is on one of them. Counted
+ * as pp's. Made by moe_groups_create. */
+moe_status moe_groups_ends(struct moe_world *world, const struct moe_layout *layout,
+                           struct moe_group *out);
 
 #endif

@@ -12,6 +12,6 @@ enum moe_group_kind moe_family_group(enum moe_family family) {
 struct moe_sharing moe_sharing_of(const struct moe_slot *slot, const struct moe_place *place) {
   struct moe_sharing s = {.group = moe_family_group(slot->family),
                           .copies = slot->copies > 1 ? slot->copies : 1};
-  s.counted = !slot->buffer && place->tp.rank % s.copies == 0;
+  s.counted = !slot->buffer && !slot->second && place->tp.rank % s.copies == 0;
   return s;
 }

@@ -9,6 +9,8 @@
  * Beyond the family's group:
  *   copies   a kv head lies on `copies` neighbours in tp when tp exceeds the kv heads: summed over
  *            them too, counted in the norm by the first
+ *   seconds  a tied weight lies on the first and the last stage of a pipeline: their gradients are
+ *            summed before anything else (moe_trainer_sum_tied), and the first stage counts
  *   buffers  have no gradient; they ride along in the flat sums as zeros, or as values that nobody
  *            reads, and count nowhere */
 #ifndef MOE_OPTIM_SHARING_H

@@ -56,7 +56,8 @@ static moe_status moments_bytes(const struct moe_model *model, const struct moe_
 
 static moe_status stage_report(moe_ctx *ctx, const moe_train_config *config,
                                const struct moe_kernels *k, const struct moe_layout *layout,
-                               int32_t rank, moe_memory_report *out) {
+                               int32_t rank, const struct moe_pipe_need *needs,
+                               moe_memory_report *out) {
   struct moe_place place = moe_place_of(layout, rank);
   struct moe_model *model;
   struct moe_model_size size;
@@ -66,18 +67,34 @@ static moe_status stage_report(moe_ctx *ctx, const moe_train_config *config,
     status = moments_bytes(model, layout, rank, config->optimizer.shard != 0, &out->optimizer);
   if (status == MOE_OK) {
     for (int f = 0; f < MOE_FAMILIES; f++) out->params_local += model->params.pack[f].elements;
-    int64_t live = moe_min64(place.pp.size - place.pp.rank, model->micros);
-    if (model->global_aux) live = model->micros;
+    const struct moe_pipe_need *need = &needs[place.pp.rank];
+    uint64_t buffers = (uint64_t)moe_pipe_buffers(&model->shape, need);
     out->weights = 4 * (uint64_t)out->params_local;
     out->gradients = out->weights;
     out->prepared = size.prepared;
-    out->saved = size.saved * (uint64_t)live;
+    out->saved = size.saved * (uint64_t)need->live + size.transfer * buffers;
     out->scratch = size.scratch + size.again + size.stats;
     out->total =
         out->weights + out->gradients + out->optimizer + out->prepared + out->saved + out->scratch;
   }
   moe_model_destroy(model);
   return status;
+}
+
+/* The report of the fullest stage. */
+static moe_status fullest(moe_ctx *ctx, const moe_train_config *config, const struct moe_kernels *k,
+                          const struct moe_layout *layout, struct moe_pipe_need *needs,
+                          moe_memory_report *out) {
+  const struct moe_pipe_shape shape = moe_model_pipe_shape(config, layout);
+  const moe_memory_report base = *out;
+  MOE_TRY(moe_pipe_needs(ctx, &shape, needs));
+  for (int32_t stage = 0; stage < shape.pp; stage++) {
+    moe_memory_report r = base;
+    int32_t rank = stage * layout->stride[MOE_VIEW_ATTN][MOE_AXIS_PP];
+    MOE_TRY(stage_report(ctx, config, k, layout, rank, needs, &r));
+    if (r.total > out->total) *out = r;
+  }
+  return MOE_OK;
 }
 
 moe_status moe_plan_memory(moe_ctx *ctx, const moe_train_config *config, moe_memory_report *out) {
@@ -91,14 +108,13 @@ moe_status moe_plan_memory(moe_ctx *ctx, const moe_train_config *config, moe_mem
   bool legal = moe_layout_resolve(&config->layout, 0, &layout, &errors);
   moe_text_destroy(&errors);
   MOE_TRY(moe_train_config_check(ctx, config, legal ? layout.world : 1));
-  moe_memory_report base = {.size = sizeof base};
-  MOE_TRY(whole_model(ctx, config, k, &base));
-  *out = base;
-  for (int32_t stage = 0; stage < layout.size[MOE_VIEW_ATTN][MOE_AXIS_PP]; stage++) {
-    moe_memory_report r = base;
-    int32_t rank = stage * layout.stride[MOE_VIEW_ATTN][MOE_AXIS_PP];
-    MOE_TRY(stage_report(ctx, config, k, &layout, rank, &r));
-    if (r.total > out->total) *out = r;
-  }
-  return MOE_OK;
+  moe_memory_report report = {.size = sizeof report};
+  MOE_TRY(whole_model(ctx, config, k, &report));
+  size_t stages = (size_t)layout.size[MOE_VIEW_ATTN][MOE_AXIS_PP];
+  struct moe_pipe_need *needs = moe_alloc_array(ctx, stages, sizeof *needs);
+  if (needs == NULL) return MOE_MEMORY;
+  moe_status status = fullest(ctx, config, k, &layout, needs, &report);
+  moe_release(ctx, needs);
+  if (status == MOE_OK) *out = report;
+  return status;
 }

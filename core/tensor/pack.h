@@ -33,6 +33,7 @@ struct moe_slot {
   bool replicated;  /* of the replicated family; a shorter word for layers */
   int32_t copies;   /* neighbours in tp that hold this same box (kv heads where tp exceeds them),
                        each seeing its part of the query heads; 0 or 1: none do */
+  bool second;      /* the copy of a tied weight on the pipeline's last stage: counts nowhere */
   bool buffer;      /* no gradient, no optimizer state (router bias) */
   bool join;        /* follows the slot before without a gap: q, k, v read as one matrix */
   int64_t offset;   /* of my box in the pack, elements */

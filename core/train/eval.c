@@ -4,15 +4,51 @@
 #include "base/alloc.h"
 #include "train/trainer.h"
 
-static moe_status eval_chunk(struct moe_trainer *t, const int32_t *token, const int32_t *label,
+/* A forward pass through all stages, for whom it may concern at the end. */
+struct pass {
+  struct moe_trainer *t;
+  const struct moe_run *run;
+  bool head;              /* with the head: the loss */
+  struct moe_mat at_head; /* without: its input, on the last stage */
+};
+
+static moe_status forward(void *arg, const struct moe_instr *i, int32_t slot, void *x, void *y) {
+  struct pass *p = arg;
+  struct moe_trainer *t = p->t;
+  struct moe_mat in = moe_trainer_activation(t, p->run, x);
+  struct moe_mat out = moe_trainer_activation(t, p->run, y);
+  moe_arena_reset(p->run->saved, 0);
+  if (p->head)
+    return moe_model_forward(t->model, p->run, i->chunk, t->token, t->label, t->sums + MOE_SUM_LOSS,
+                             in, &t->slot[slot], out);
+  MOE_TRY(moe_model_hidden(t->model, p->run, i->chunk, t->token, in, &t->slot[slot], &out));
+  p->at_head = out;
+  return MOE_OK;
+}
+
+static moe_status run_pass(struct pass *p) {
+  struct moe_pipe_job job = moe_trainer_job(p->t, p->run);
+  job.forward = forward;
+  job.arg = p;
+  moe_trainer_refresh(p->t, p->run);
+  return moe_pipe_once(&p->t->pipe, &job);
+}
+
+/* What the last stage has found out, on all stages. */
+static moe_status tell_stages(struct moe_trainer *t, void *x, int64_t n, moe_dtype dtype) {
+  struct moe_group pp = t->groups.of[MOE_GROUP_PP];
+  int32_t last = moe_group_size(pp) - 1;
+  return last > 0 ? moe_broadcast(pp, t->stream, x, n, dtype, last, NULL) : MOE_OK;
+}
+
+static moe_status eval_batch(struct moe_trainer *t, const int32_t *token, const int32_t *label,
                              int64_t batch) {
-  struct moe_run run = moe_trainer_run(t, batch, t->model->seq, 0);
+  struct moe_run run = moe_trainer_run(t, batch, t->model->seq);
+  struct pass pass = {.t = t, .run = &run, .head = true};
   run.trace = NULL;
   moe_trainer_upload_part(t, t->token, token, batch, t->config.seq);
   moe_trainer_upload_part(t, t->label, label, batch, t->config.seq);
-  moe_trainer_refresh(t, &run);
-  moe_arena_reset(run.saved, 0);
-  return moe_model_forward(t->model, &run, t->token, t->label, t->sums + MOE_SUM_LOSS, &t->slot[0]);
+  return run_pass(&pass);
 }
 
 moe_status moe_trainer_eval(moe_trainer *t, const int32_t *tokens_BS, const int32_t *labels_BS,
@@ -26,10 +62,11 @@ moe_status moe_trainer_eval(moe_trainer *t, const int32_t *tokens_BS, const int3
   t->k->fill(t->stream, t->sums, 0, sizeof t->sums_host);
   for (int64_t first = 0; first < sequences; first += t->model->micro_batch) {
     int64_t batch = moe_min64(t->model->micro_batch, sequences - first);
-    MOE_TRY(eval_chunk(t, tokens_BS + first * seq, labels_BS + first * seq, batch));
+    MOE_TRY(eval_batch(t, tokens_BS + first * seq, labels_BS + first * seq, batch));
   }
   MOE_TRY(moe_all_reduce(t->groups.of[MOE_GROUP_TP_CP], t->stream, t->sums + MOE_SUM_LOSS, 1,
                          MOE_F64, MOE_SUM, NULL));
+  MOE_TRY(tell_stages(t, t->sums + MOE_SUM_LOSS, 1, MOE_F64));
   t->k->copy(t->stream, t->sums_host, t->sums, sizeof t->sums_host);
   MOE_TRY(t->k->stream_sync(t->stream));
   *loss_sum = t->sums_host[MOE_SUM_LOSS];
@@ -95,12 +132,12 @@ moe_status moe_trainer_logits(moe_trainer *t, const int32_t *tokens, int32_t n, 
   memcpy(t->padded, tokens, (size_t)n * sizeof *tokens);
   memset(t->padded + n, 0, (size_t)(whole - n) * sizeof *tokens); /* nothing before sees them */
   MOE_TRY(moe_trainer_set_positions(t, whole));
-  struct moe_run run = moe_trainer_run(t, 1, whole / t->model->place.cp.size, 0);
-  struct moe_mat x;
+  struct moe_run run = moe_trainer_run(t, 1, whole / t->model->place.cp.size);
+  struct pass pass = {.t = t, .run = &run};
+  int64_t from = all ? 0 : n - 1;
   run.trace = NULL;
   moe_trainer_upload_part(t, t->token, t->padded, 1, whole);
-  moe_trainer_refresh(t, &run);
-  moe_arena_reset(run.saved, 0);
-  MOE_TRY(moe_model_hidden(t->model, &run, t->token, &t->slot[0], &x));
-  return head_logits(t, &run, x, all ? 0 : n - 1, n, logits);
+  MOE_TRY(run_pass(&pass));
+  if (t->model->has_head) MOE_TRY(head_logits(t, &run, pass.at_head, from, n, logits));
+  return tell_stages(t, logits, (n - from) * t->config.model.vocab, MOE_F32);
 }

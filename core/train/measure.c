@@ -7,22 +7,21 @@
 /* Stands for memory that is never followed; offsets from it are fine, from NULL they are not. */
 static void *nowhere(void) { return (void *)(uintptr_t)MOE_ALIGN; }
 
+/* Every chunk forward and backward, in an arena of its own: its peak is that of the largest. */
 static moe_status dry_run(const struct moe_model *m, const struct moe_run *run,
                           struct moe_model_saved *saved) {
-  struct moe_mat x;
-  if (m->has_embed && m->has_head) {
-    MOE_TRY(moe_model_forward(m, run, nowhere(), nowhere(), nowhere(), saved));
-    return moe_model_backward(m, run, nowhere(), saved);
+  struct moe_mat there = moe_mat_of(nowhere(), run->dtype, run->tokens, m->config.hidden);
+  for (int32_t c = 0; c < m->shape.chunks; c++) {
+    moe_arena_reset(run->saved, 0);
+    MOE_TRY(moe_model_forward(m, run, c, nowhere(), nowhere(), nowhere(), there, saved, there));
+    MOE_TRY(moe_model_backward(m, run, c, nowhere(), saved, there));
   }
-  /* A stage in the middle of a pipeline: its blocks, with what the ends do where they are. */
-  MOE_TRY(moe_model_hidden(m, run, nowhere(), saved, &x));
-  if (m->has_head)
-    MOE_TRY(moe_head_forward(&m->head, run, x, nowhere(), nowhere(), &saved->head));
-  else
-    MOE_TRY(moe_mat_get(run->saved, run->dtype, x.rows, x.cols, &saved->head.dx));
-  for (int32_t i = m->blocks - 1; i >= 0; i--)
-    MOE_TRY(moe_block_backward(&m->block[i], run, &saved->block[i], saved->head.dx));
-  return m->has_embed ? moe_embed_backward(&m->embed, run, nowhere(), saved->head.dx) : MOE_OK;
+  return MOE_OK;
+}
+
+static size_t transfer_bytes(const struct moe_model *m, const struct moe_run *run) {
+  size_t bytes = (size_t)(run->tokens * m->config.hidden) * moe_dtype_bytes(run->dtype);
+  return m->shape.pp > 1 ? moe_round_up(bytes, MOE_ALIGN) : 0;
 }
 
 static moe_status measure(struct moe_model *m, const struct moe_kernels *real,
@@ -67,6 +66,7 @@ static moe_status measure(struct moe_model *m, const struct moe_kernels *real,
   *out = (struct moe_model_size){.prepared = prepared.peak,
                                  .stats = stats.peak,
                                  .saved = saved.peak,
+                                 .transfer = transfer_bytes(m, &run),
                                  .again = again.peak,
                                  .scratch = scratch.peak};
   for (int i = 0; i < MOE_TRACE_PARTS; i++) out->flops[i] = trace.flops[i];

@@ -85,6 +85,19 @@ static void layer_metrics(const struct moe_layer *m, const double *in, struct mo
                        : scalar[AUX] / place.dp.size;
 }
 
+/* Layers are spread over the pipeline; a stage without MoE layers joins all the same. */
+static moe_status over_stages(struct moe_trainer *t, moe_step_metrics *m) {
+  struct moe_group pp = t->groups.of[MOE_GROUP_PP];
+  double sum[] = {m->aux_loss, m->z_loss, (double)m->routed, (double)m->dropped};
+  MOE_TRY(moe_all_reduce(pp, t->stream, sum, (int64_t)MOE_COUNTOF(sum), MOE_F64, MOE_SUM, NULL));
+  MOE_TRY(moe_all_reduce(pp, t->stream, &m->load_max, 1, MOE_F64, MOE_MAX, NULL));
+  m->aux_loss = sum[0];
+  m->z_loss = sum[1];
+  m->routed = (int64_t)sum[2];
+  m->dropped = (int64_t)sum[3];
+  return MOE_OK;
+}
+
 moe_status moe_trainer_routing_metrics(struct moe_trainer *t, moe_step_metrics *out) {
   struct moe_group g = t->groups.of[MOE_GROUP_TP_CP_DP];
   double *at = t->routing;
@@ -103,7 +116,7 @@ moe_status moe_trainer_routing_metrics(struct moe_trainer *t, moe_step_metrics *
     layer_metrics(&b->moe, at, t->model->place, tokens, out);
     at += layer_size(&b->moe);
   }
-  return MOE_OK;
+  return over_stages(t, out);
 }
 
 moe_status moe_trainer_update_bias(struct moe_trainer *t) {
@@ -116,7 +129,7 @@ moe_status moe_trainer_update_bias(struct moe_trainer *t) {
     const double *counts_E = count;
     count += layer_size(&b->moe);
     if (p.elements == 0) continue;
-    double rate = t->model->config.blocks[t->model->first_block + i].bias_rate, all = 0;
+    double rate = t->model->config.blocks[t->model->number[i]].bias_rate, all = 0;
     for (int64_t e = 0; e < p.elements; e++) all += counts_E[e];
     for (int64_t e = 0; e < p.elements; e++) {
       double short_of = all / (double)p.elements - counts_E[e];

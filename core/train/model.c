@@ -4,28 +4,34 @@
 #include <string.h>
 
 #include "base/alloc.h"
-
-/* Blocks [first, first + count) of an even split over the pipeline; earlier stages take the rest.
- */
-static void stage_blocks(int32_t n, struct moe_coord pp, int32_t *first, int32_t *count) {
-  int32_t base = n / pp.size, rest = n % pp.size;
-  *count = base + (pp.rank < rest);
-  *first = pp.rank * base + (pp.rank < rest ? pp.rank : rest);
-}
+#include "pipe/stages.h"
 
 static void mark_slots(struct moe_model *m, int32_t block) {
   for (int f = 0; f < MOE_FAMILIES; f++) m->first_slot[block][f] = m->params.pack[f].slots;
 }
 
+/* Tied weights lie on both ends of the pipeline under one name; the last stage has the copy. Its
+ * slot stands before the blocks on either side, since its gradient is final when the embedding's is
+ * (moe_trainer_sum_tied). */
+static moe_status declare_embed(struct moe_model *m) {
+  bool tied = m->config.tie_embeddings != 0, copy = tied && m->has_head && !m->has_embed;
+  m->shares_embed = tied && m->has_embed != m->has_head;
+  if (!m->has_embed && !copy) return MOE_OK;
+  MOE_TRY(moe_embed_params(&m->embed, &m->config, m->place, &m->params));
+  m->embed.tied = tied && m->has_head;
+  struct moe_pack *pack = &m->params.pack[m->embed.w.family];
+  pack->slot[pack->slots - 1].second = copy;
+  return MOE_OK;
+}
+
 static moe_status declare(struct moe_model *m) {
-  if (m->has_embed) MOE_TRY(moe_embed_params(&m->embed, &m->config, m->place, &m->params));
+  MOE_TRY(declare_embed(m));
   for (int32_t i = 0; i < m->blocks; i++) {
     char prefix[32];
-    int32_t number = m->first_block + i;
     mark_slots(m, i);
-    snprintf(prefix, sizeof prefix, "blocks.%d.", number);
-    MOE_TRY(moe_block_params(&m->block[i], &m->config, &m->config.blocks[number], m->place, prefix,
-                             &m->params));
+    snprintf(prefix, sizeof prefix, "blocks.%d.", m->number[i]);
+    MOE_TRY(moe_block_params(&m->block[i], &m->config, &m->config.blocks[m->number[i]], m->place,
+                             prefix, &m->params));
   }
   mark_slots(m, m->blocks);
   if (m->has_head) MOE_TRY(moe_head_params(&m->head, &m->config, &m->embed, m->place, &m->params));
@@ -44,14 +50,82 @@ static struct moe_rope_table *rope_table(struct moe_model *m, double theta, int6
 static void init_layers(struct moe_model *m, const moe_train_config *config) {
   int64_t rows = m->micro_batch * m->seq;
   for (int32_t i = 0; i < m->blocks; i++) {
-    const moe_block_config *block = &m->config.blocks[m->first_block + i];
+    const moe_block_config *block = &m->config.blocks[m->number[i]];
     moe_block_init(&m->block[i], &m->config, block, &config->dispatch, m->place, m->dtype, rows);
     m->block[i].attn.cp_kind = config->layout.cp_kind;
     m->block[i].attn.rope = rope_table(m, block->rope_theta, block->head_dim);
-    if (m->block[i].is_moe && block->aux_coef != 0 && block->aux_scope == MOE_AUX_GLOBAL)
-      m->global_aux = true;
   }
   moe_head_init(&m->head, &m->config, m->place, m->dtype, rows);
+}
+
+static bool has_global_aux(const moe_model_config *model) {
+  for (int32_t i = 0; i < model->n_blocks; i++) {
+    const moe_block_config *b = &model->blocks[i];
+    if (b->ffn_kind == MOE_FFN_MOE && b->aux_coef != 0 && b->aux_scope == MOE_AUX_GLOBAL)
+      return true;
+  }
+  return false;
+}
+
+static struct moe_pipe_shape shape_of(const moe_train_config *config, int32_t pp, int32_t dp) {
+  int32_t chunks = config->layout.chunks > 1 ? config->layout.chunks : 1;
+  return (struct moe_pipe_shape){
+      .kind = has_global_aux(&config->model) ? MOE_SCHEDULE_ALL_FORWARD : MOE_SCHEDULE_1F1B,
+      .pp = pp,
+      .chunks = chunks,
+      .micros = config->global_batch / dp / config->micro_batch,
+      .group = config->layout.group};
+}
+
+struct moe_pipe_shape moe_model_pipe_shape(const moe_train_config *config,
+                                           const struct moe_layout *layout) {
+  const int32_t *size = layout->size[MOE_VIEW_ATTN];
+  return shape_of(config, size[MOE_AXIS_PP], size[MOE_AXIS_DP]);
+}
+
+/* Which blocks are here, in which chunk. m->number has room for all of the model. */
+static void find_blocks(struct moe_model *m, const moe_train_config *config) {
+  int32_t pp = m->shape.pp, stages = pp * m->shape.chunks;
+  for (int32_t c = 0; c < m->shape.chunks; c++) {
+    int32_t stage = c * pp + m->place.pp.rank;
+    struct moe_stage s = moe_stage_of(&config->layout, config->model.n_blocks, stages, stage);
+    m->chunk[c] = (struct moe_chunk){
+        .first = m->blocks, .blocks = s.count, .embed = stage == 0, .head = stage == stages - 1};
+    for (int32_t i = 0; i < s.count; i++) m->number[m->blocks++] = s.first + i;
+    m->has_embed |= m->chunk[c].embed;
+    m->has_head |= m->chunk[c].head;
+  }
+}
+
+static void init(struct moe_model *m, const moe_train_config *config, struct moe_place place) {
+  m->config = config->model;
+  m->config.blocks = NULL;
+  m->dtype = (moe_dtype)config->dtype;
+  m->place = place;
+  m->micro_batch = config->micro_batch;
+  m->seq = config->seq / place.cp.size;
+  m->shape = shape_of(config, place.pp.size, place.dp.size);
+  m->micros = m->shape.micros;
+  m->global_aux = m->shape.kind == MOE_SCHEDULE_ALL_FORWARD;
+  moe_params_init(m->ctx, &m->params);
+}
+
+static moe_status build(struct moe_model *m, const moe_train_config *config) {
+  size_t n = (size_t)config->model.n_blocks;
+  moe_block_config *blocks = moe_alloc_array(m->ctx, n, sizeof *blocks);
+  m->config.blocks = blocks;
+  m->chunk = moe_alloc_array(m->ctx, (size_t)m->shape.chunks, sizeof *m->chunk);
+  m->number = moe_alloc_array(m->ctx, n, sizeof *m->number);
+  if (!blocks || !m->chunk || !m->number) return MOE_MEMORY;
+  memcpy(blocks, config->model.blocks, n * sizeof *blocks);
+  find_blocks(m, config);
+  size_t here = (size_t)m->blocks;
+  m->block = moe_alloc_array(m->ctx, here, sizeof *m->block);
+  m->rope = moe_alloc_array(m->ctx, here + 1, sizeof *m->rope);
+  m->first_slot = moe_alloc_array(m->ctx, here + 1, sizeof *m->first_slot);
+  if (!m->block || !m->rope || !m->first_slot) return MOE_MEMORY;
+  init_layers(m, config);
+  return declare(m);
 }
 
 moe_status moe_model_create(moe_ctx *ctx, const moe_train_config *config, struct moe_place place,
@@ -60,42 +134,21 @@ moe_status moe_model_create(moe_ctx *ctx, const moe_train_config *config, struct
   struct moe_model *m = moe_alloc(ctx, sizeof *m);
   if (m == NULL) return MOE_MEMORY;
   m->ctx = ctx;
-  m->config = config->model;
-  m->config.blocks = NULL;
-  m->dtype = (moe_dtype)config->dtype;
-  m->place = place;
-  m->micro_batch = config->micro_batch;
-  m->seq = config->seq / place.cp.size;
-  m->micros = config->global_batch / place.dp.size / config->micro_batch;
-  moe_params_init(ctx, &m->params);
-  stage_blocks(config->model.n_blocks, place.pp, &m->first_block, &m->blocks);
-  m->has_embed = place.pp.rank == 0;
-  m->has_head = place.pp.rank == place.pp.size - 1;
-
-  size_t n = (size_t)config->model.n_blocks;
-  moe_block_config *blocks = moe_alloc_array(ctx, n, sizeof *blocks);
-  m->config.blocks = blocks;
-  m->block = moe_alloc_array(ctx, (size_t)m->blocks, sizeof *m->block);
-  m->rope = moe_alloc_array(ctx, (size_t)m->blocks + 1, sizeof *m->rope);
-  m->first_slot = moe_alloc_array(ctx, (size_t)m->blocks + 1, sizeof *m->first_slot);
-  moe_status status = MOE_MEMORY;
-  if (blocks && m->block && m->rope && m->first_slot) {
-    memcpy(blocks, config->model.blocks, n * sizeof *blocks);
-    init_layers(m, config);
-    status = declare(m);
-  }
-  if (status != MOE_OK) {
+  init(m, config, place);
+  moe_status status = build(m, config);
+  if (status == MOE_OK)
+    *out = m;
+  else
     moe_model_destroy(m);
-    return status;
-  }
-  *out = m;
-  return MOE_OK;
+  return status;
 }
 
 void moe_model_destroy(struct moe_model *m) {
   if (m == NULL) return;
   moe_params_destroy(&m->params);
   moe_release(m->ctx, (void *)(uintptr_t)m->config.blocks);
+  moe_release(m->ctx, m->chunk);
+  moe_release(m->ctx, m->number);
   moe_release(m->ctx, m->block);
   moe_release(m->ctx, m->rope);
   moe_release(m->ctx, m->first_slot);
@@ -173,36 +226,63 @@ void moe_model_prepare(const struct moe_model *m, const struct moe_run *run) {
   moe_trace_end(run->trace);
 }
 
-moe_status moe_model_hidden(const struct moe_model *m, const struct moe_run *run,
-                            const int32_t *token, struct moe_model_saved *saved,
-                            struct moe_mat *x) {
-  MOE_TRY(moe_mat_get(run->saved, run->dtype, run->tokens, m->config.hidden, &saved->x));
-  MOE_TRY(moe_embed_forward(&m->embed, run, token, saved->x));
-  *x = saved->x;
-  for (int32_t i = 0; i < m->blocks; i++) {
-    struct moe_mat y; /* before what the block keeps: it stays when the block recomputes */
-    MOE_TRY(moe_mat_get(run->saved, run->dtype, run->tokens, m->config.hidden, &y));
-    MOE_TRY(moe_block_forward(&m->block[i], run, *x, &saved->block[i], y));
-    *x = y;
+/* y: where the output of the chunk's last block goes. */
+static moe_status run_blocks(const struct moe_model *m, const struct moe_run *run,
+                             const struct moe_chunk *c, struct moe_model_saved *saved,
+                             struct moe_mat y) {
+  struct moe_mat x = saved->x;
+  for (int32_t i = 0; i < c->blocks; i++) {
+    struct moe_mat out = y; /* before what the block keeps: it stays when the block recomputes */
+    if (i < c->blocks - 1)
+      MOE_TRY(moe_mat_get(run->saved, run->dtype, run->tokens, m->config.hidden, &out));
+    MOE_TRY(moe_block_forward(&m->block[c->first + i], run, x, &saved->block[c->first + i], out));
+    x = out;
   }
   return MOE_OK;
 }
 
-moe_status moe_model_forward(const struct moe_model *m, const struct moe_run *run,
-                             const int32_t *token, const int32_t *label, double *loss_sum,
-                             struct moe_model_saved *saved) {
-  struct moe_mat x;
-  MOE_TRY(moe_model_hidden(m, run, token, saved, &x));
-  return moe_head_forward(&m->head, run, x, label, loss_sum, &saved->head);
+moe_status moe_model_hidden(const struct moe_model *m, const struct moe_run *run, int32_t chunk,
+                            const int32_t *token, struct moe_mat x, struct moe_model_saved *saved,
+                            struct moe_mat *y) {
+  const struct moe_chunk *c = &m->chunk[chunk];
+  int64_t hidden = m->config.hidden;
+  saved->x = x;
+  if (c->embed) {
+    MOE_TRY(moe_mat_get(run->saved, run->dtype, run->tokens, hidden, &saved->x));
+    MOE_TRY(moe_embed_forward(&m->embed, run, token, saved->x));
+  }
+  if (c->blocks == 0) { /* nothing but an end of the model, or a stage that passes on */
+    size_t bytes = (size_t)(run->tokens * hidden) * moe_dtype_bytes(run->dtype);
+    if (c->head)
+      *y = saved->x;
+    else
+      run->k->copy(run->stream, y->p, saved->x.p, bytes);
+    return MOE_OK;
+  }
+  if (c->head) MOE_TRY(moe_mat_get(run->saved, run->dtype, run->tokens, hidden, y));
+  return run_blocks(m, run, c, saved, *y);
 }
 
-moe_status moe_model_backward(const struct moe_model *m, const struct moe_run *run,
-                              const int32_t *token, struct moe_model_saved *saved) {
-  struct moe_mat d = saved->head.dx;
-  MOE_TRY(moe_run_final(run, m->blocks)); /* the head's came with forward */
-  for (int32_t i = m->blocks - 1; i >= 0; i--) {
+moe_status moe_model_forward(const struct moe_model *m, const struct moe_run *run, int32_t chunk,
+                             const int32_t *token, const int32_t *label, double *loss_sum,
+                             struct moe_mat x, struct moe_model_saved *saved, struct moe_mat y) {
+  MOE_TRY(moe_model_hidden(m, run, chunk, token, x, saved, &y));
+  if (!m->chunk[chunk].head) return MOE_OK;
+  return moe_head_forward(&m->head, run, y, label, loss_sum, &saved->head);
+}
+
+moe_status moe_model_backward(const struct moe_model *m, const struct moe_run *run, int32_t chunk,
+                              const int32_t *token, struct moe_model_saved *saved,
+                              struct moe_mat d) {
+  const struct moe_chunk *c = &m->chunk[chunk];
+  struct moe_mat dx = saved->head.dx;
+  if (c->head) MOE_TRY(moe_run_final(run, m->blocks)); /* the head's came with forward */
+  if (c->head && !c->embed)
+    run->k->copy(run->stream, d.p, dx.p, (size_t)(dx.rows * dx.cols) * moe_dtype_bytes(run->dtype));
+  if (c->head && c->embed) d = dx;
+  for (int32_t i = c->first + c->blocks - 1; i >= c->first; i--) {
     MOE_TRY(moe_block_backward(&m->block[i], run, &saved->block[i], d));
     MOE_TRY(moe_run_final(run, i));
   }
-  return moe_embed_backward(&m->embed, run, token, d);
+  return c->embed ? moe_embed_backward(&m->embed, run, token, d) : MOE_OK;
 }

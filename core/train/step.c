@@ -21,67 +21,6 @@ moe_status moe_trainer_check_batch(struct moe_trainer *t, const int32_t *token,
   return MOE_OK;
 }
 
-static moe_status forward(struct moe_trainer *t, const struct moe_run *run) {
-  int64_t first = run->micro * run->rows;
-  moe_arena_reset(run->saved, 0);
-  return moe_model_forward(t->model, run, t->token + first, t->label + first,
-                           t->sums + MOE_SUM_LOSS, &t->slot[run->micro % t->slots]);
-}
-
-/* Gradients are summed over the ranks while backward goes on. */
-static moe_status gradients_final(void *arg, int32_t block) {
-  struct moe_trainer *t = arg;
-  moe_trace_begin(&t->trace, MOE_PART_GRAD);
-  moe_status status = moe_optim_ready(&t->optim, block);
-  moe_trace_end(&t->trace);
-  return status;
-}
-
-static moe_status backward(struct moe_trainer *t, struct moe_run *run) {
-  run->final = run->micro == t->model->micros - 1 ? gradients_final : NULL;
-  run->final_arg = t;
-  int64_t first = run->micro * run->rows;
-  return moe_model_backward(t->model, run, t->token + first, &t->slot[run->micro % t->slots]);
-}
-
-/* Counts of the whole step, where an aux loss spans it. */
-static moe_status total_counts(struct moe_trainer *t) {
-  for (int32_t i = 0; i < t->model->blocks; i++) {
-    const struct moe_block *b = &t->model->block[i];
-    if (!b->is_moe || b->moe.router.aux_scope != MOE_AUX_GLOBAL) continue;
-    const struct moe_moe_stats *s = &b->moe.stats;
-    const struct moe_count_sum_args args = {.in = s->count,
-                                            .rows = t->model->micros * s->segments,
-                                            .experts = s->experts,
-                                            .out = s->total};
-    t->k->count_sum(t->stream, &args);
-    MOE_TRY(moe_all_reduce(t->groups.of[MOE_GROUP_TP_CP_DP], t->stream, s->total, s->experts,
-                           MOE_I32, MOE_SUM, NULL));
-  }
-  return MOE_OK;
-}
-
-static moe_status micro_batches(struct moe_trainer *t, struct moe_run *run) {
-  int32_t micros = (int32_t)t->model->micros;
-  bool together = t->slots > 1; /* all forwards before the first backward */
-  for (int32_t i = 0; i < micros; i++) {
-    run->micro = i;
-    run->saved = &t->saved[i % t->slots];
-    MOE_TRY(forward(t, run));
-    if (together) continue;
-    MOE_TRY(total_counts(t)); /* of a step of one micro-batch; other scopes do not look at it */
-    MOE_TRY(backward(t, run));
-  }
-  if (!together) return MOE_OK;
-  MOE_TRY(total_counts(t));
-  for (int32_t i = 0; i < micros; i++) {
-    run->micro = i;
-    run->saved = &t->saved[i % t->slots];
-    MOE_TRY(backward(t, run));
-  }
-  return MOE_OK;
-}
-
 /* What is left of the sums over ranks, and the squared norm. */
 static moe_status sum_gradients(struct moe_trainer *t) {
   moe_trace_begin(&t->trace, MOE_PART_GRAD);
@@ -120,7 +59,7 @@ static moe_status gradients(struct moe_trainer *t, const int32_t *token, const i
   MOE_TRY(moe_comm_agree(all, t->stream, status));
   MOE_TRY(moe_all_reduce(dp, t->stream, &out->loss_tokens, 1, MOE_I64, MOE_SUM, NULL));
   moe_trace_reset(&t->trace);
-  struct moe_run run = moe_trainer_run(t, t->model->micro_batch, t->model->seq, 0);
+  struct moe_run run = moe_trainer_run(t, t->model->micro_batch, t->model->seq);
   run.training = true;
   run.loss_scale = out->loss_tokens > 0 ? (float)(1.0 / (double)out->loss_tokens) : 0;
   MOE_TRY(moe_trainer_set_positions(t, t->config.seq));
@@ -128,10 +67,10 @@ static moe_status gradients(struct moe_trainer *t, const int32_t *token, const i
   moe_trainer_upload_part(t, t->label, label, sequences, t->config.seq);
   t->k->fill(t->stream, t->sums, 0, sizeof t->sums_host);
   moe_trainer_refresh(t, &run);
-  MOE_TRY(micro_batches(t, &run));
+  MOE_TRY(moe_trainer_micro_batches(t, &run));
   MOE_TRY(sum_gradients(t));
-  MOE_TRY(moe_all_reduce(t->groups.of[MOE_GROUP_TP_CP_DP], t->stream, t->sums + MOE_SUM_LOSS, 1,
-                         MOE_F64, MOE_SUM, NULL));
+  /* Only the last stage has a loss. */
+  MOE_TRY(moe_all_reduce(all, t->stream, t->sums + MOE_SUM_LOSS, 1, MOE_F64, MOE_SUM, NULL));
   MOE_TRY(read_results(t));
 
   out->step = t->state.step;

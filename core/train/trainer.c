@@ -14,20 +14,22 @@ static moe_status allocate_arenas(struct moe_trainer *t, const struct moe_model_
   struct moe_arena *arena[] = {&t->prepared, &t->stats, &t->again, &t->scratch, &t->io};
   const char *name[] = {"prepared weights", "statistics", "recomputed activations", "scratch",
                         "input"};
-  size_t total = 0, saved = moe_round_up(size->saved, MOE_ALIGN);
+  size_t transfers = size->transfer * (size_t)t->pipe.buffers;
+  size_t total = 0, saved = moe_round_up(size->saved + !size->saved, MOE_ALIGN);
   for (size_t i = 0; i < MOE_COUNTOF(parts); i++) {
     parts[i] = moe_round_up(parts[i] + !parts[i], MOE_ALIGN); /* an arena is never empty */
     total += parts[i];
   }
-  total += saved * (size_t)t->slots;
+  total += saved * (size_t)t->pipe.slots + transfers;
   void *base = t->k->mem_alloc(t->ctx, total);
   if (base == NULL) return MOE_MEMORY;
   moe_arena_wrap(t->ctx, "device", base, total, &t->device);
   for (size_t i = 0; i < MOE_COUNTOF(parts); i++)
     moe_arena_wrap(t->ctx, name[i], moe_arena_get(&t->device, parts[i]), parts[i], arena[i]);
-  for (int32_t i = 0; i < t->slots; i++)
+  for (int32_t i = 0; i < t->pipe.slots; i++)
     moe_arena_wrap(t->ctx, "saved activations", moe_arena_get(&t->device, saved), saved,
                    &t->saved[i]);
+  if (transfers) moe_pipe_bind(&t->pipe, moe_arena_get(&t->device, transfers), size->transfer);
   t->stats.solid = true; /* one copy brings them to the host */
   return MOE_OK;
 }
@@ -55,9 +57,9 @@ static int64_t bias_elements(const struct moe_model *m) {
 
 static moe_status allocate_host(struct moe_trainer *t) {
   moe_ctx *ctx = t->ctx;
-  t->slots = t->model->global_aux ? (int32_t)t->model->micros : 1;
-  t->saved = moe_alloc_array(ctx, (size_t)t->slots, sizeof *t->saved);
-  t->slot = moe_alloc_array(ctx, (size_t)t->slots, sizeof *t->slot);
+  MOE_TRY(moe_pipe_create(ctx, &t->model->shape, t->model->place.pp.rank, &t->pipe));
+  t->saved = moe_alloc_array(ctx, (size_t)t->pipe.slots, sizeof *t->saved);
+  t->slot = moe_alloc_array(ctx, (size_t)t->pipe.slots, sizeof *t->slot);
   t->bias_host = moe_alloc_array(ctx, (size_t)bias_elements(t->model), sizeof(float));
   t->routing = moe_alloc_array(ctx, (size_t)moe_trainer_routing_size(t->model), sizeof *t->routing);
   int64_t rows = t->model->micro_batch * t->model->seq + 2 * t->config.seq;
@@ -65,7 +67,8 @@ static moe_status allocate_host(struct moe_trainer *t) {
   t->padded = moe_alloc_array(ctx, (size_t)t->config.seq, sizeof *t->padded);
   if (!t->saved || !t->slot || !t->bias_host || !t->routing) return MOE_MEMORY;
   if (!t->position_host || !t->padded) return MOE_MEMORY;
-  for (int32_t i = 0; i < t->slots; i++) MOE_TRY(moe_model_saved_create(t->model, &t->slot[i]));
+  for (int32_t i = 0; i < t->pipe.slots; i++)
+    MOE_TRY(moe_model_saved_create(t->model, &t->slot[i]));
   return MOE_OK;
 }
 
@@ -82,7 +85,7 @@ static moe_status carve_io(struct moe_trainer *t) {
 }
 
 static moe_status upload_start(struct moe_trainer *t) {
-  struct moe_run run = moe_trainer_run(t, 1, t->model->seq, 0);
+  struct moe_run run = moe_trainer_run(t, 1, t->model->seq);
   MOE_TRY(moe_model_upload(t->model, &run));
   MOE_TRY(moe_trainer_set_positions(t, t->config.seq));
   for (int f = 0; f < MOE_FAMILIES; f++) {
@@ -99,28 +102,17 @@ static moe_status upload_start(struct moe_trainer *t) {
   return MOE_OK;
 }
 
-/* What layers of this version can be split over. */
-static moe_status check_axes(struct moe_trainer *t) {
-  static const bool works[MOE_VIEWS][MOE_AXES] = {
-      [MOE_VIEW_ATTN] = {[MOE_AXIS_TP] = true, [MOE_AXIS_CP] = true, [MOE_AXIS_DP] = true},
-      [MOE_VIEW_MOE] = {[MOE_AXIS_TP] = true, [MOE_AXIS_EP] = true, [MOE_AXIS_DP] = true}};
-  for (int view = 0; view < MOE_VIEWS; view++)
-    for (int axis = 0; axis < MOE_AXES; axis++)
-      if (!works[view][axis] && t->layout.size[view][axis] > 1)
-        return moe_fail(t->ctx, MOE_UNSUPPORTED, "layout.%s: %d: this version has no such layers",
-                        moe_axis_name(view, axis), t->layout.size[view][axis]);
-  return MOE_OK;
-}
-
 static moe_status build(struct moe_trainer *t, const moe_train_config *config) {
   struct moe_model_size size;
   MOE_TRY(moe_layout_make(t->ctx, &config->layout, t->world->size, &t->layout));
-  MOE_TRY(check_axes(t));
   MOE_TRY(moe_groups_create(t->world, &t->layout, &t->groups));
   MOE_TRY(moe_kernels_cpu(t->ctx, t->ctx->isa, &t->k));
   MOE_TRY(moe_model_create(t->ctx, config, moe_place_of(&t->layout, t->world->rank), &t->model));
   t->config.model.blocks = t->model->config.blocks;
   t->config.layout.order = NULL;
+  t->config.layout.blocks = NULL;
+  t->config.layout.n_blocks = 0;
+  if (t->model->shares_embed) MOE_TRY(moe_groups_ends(t->world, &t->layout, &t->ends));
   MOE_TRY(moe_model_measure(t->model, t->k, &t->layout, t->world->rank, false, &size));
   MOE_TRY(t->k->stream_create(t->ctx, &t->stream));
   MOE_TRY(allocate_host(t));
@@ -180,7 +172,8 @@ void moe_trainer_destroy(moe_trainer *t) {
   if (t->device.base) t->k->mem_release(t->ctx, t->device.base, t->device.capacity);
   if (t->stream) t->k->stream_destroy(t->stream);
   if (t->slot)
-    for (int32_t i = 0; i < t->slots; i++) moe_model_saved_destroy(t->model, &t->slot[i]);
+    for (int32_t i = 0; i < t->pipe.slots; i++) moe_model_saved_destroy(t->model, &t->slot[i]);
+  moe_pipe_destroy(&t->pipe);
   moe_release(t->ctx, t->saved);
   moe_release(t->ctx, t->slot);
   moe_release(t->ctx, t->bias_host);
@@ -192,11 +185,11 @@ void moe_trainer_destroy(moe_trainer *t) {
   moe_release(t->ctx, t);
 }
 
-struct moe_run moe_trainer_run(struct moe_trainer *t, int64_t batch, int64_t seq, int32_t micro) {
+struct moe_run moe_trainer_run(struct moe_trainer *t, int64_t batch, int64_t seq) {
   return (struct moe_run){.ctx = t->ctx,
                           .k = t->k,
                           .stream = t->stream,
-                          .saved = &t->saved[micro % t->slots],
+                          .saved = &t->saved[0],
                           .again = &t->again,
                           .scratch = &t->scratch,
                           .trace = &t->trace,
@@ -211,7 +204,6 @@ struct moe_run moe_trainer_run(struct moe_trainer *t, int64_t batch, int64_t seq
                           .position = t->position,
                           .cp_position = t->cp_position,
                           .all_position = t->all_position,
-                          .micro = micro,
                           .global_tokens = (double)t->config.global_batch * (double)t->config.seq};
 }
 

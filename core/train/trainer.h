@@ -20,9 +20,9 @@ struct moe_trainer {
   struct moe_optim optim;
   struct moe_arena device; /* one allocation that the arenas below share */
   struct moe_arena prepared, stats, again, scratch, io;
-  struct moe_arena *saved; /* `slots` of them: micro-batches in flight */
+  struct moe_pipe pipe;    /* this rank's list of instructions */
+  struct moe_arena *saved; /* pipe.slots of them: micro-batches in flight */
   struct moe_model_saved *slot;
-  int32_t slots;
   /* device, in io */
   int32_t *token, *label; /* (global_batch / dp * S / cp) */
   int32_t *cp_position;   /* (cp, S / cp) */
@@ -39,14 +39,22 @@ struct moe_trainer {
   int32_t positions;      /* tokens of the whole sequences that position is for */
   int32_t *padded;        /* (S): a sequence that is filled up */
   moe_trainer_state state;
-  bool stale; /* weights changed since they were prepared */
+  struct moe_group ends; /* the first and the last stage, where both have the embedding */
+  bool stale;            /* weights changed since they were prepared */
   struct moe_trace trace;
 };
 
 enum { MOE_SUM_LOSS = 0, MOE_SUM_GRAD = 1 };
 
-/* The bundle for `batch` sequences of `seq` tokens, on micro-batch slot `micro` of the step. */
-struct moe_run moe_trainer_run(struct moe_trainer *t, int64_t batch, int64_t seq, int32_t micro);
+/* The bundle for `batch` sequences of `seq` tokens. */
+struct moe_run moe_trainer_run(struct moe_trainer *t, int64_t batch, int64_t seq);
+/* All micro-batches of a step, forward and backward over the pipeline. Collective. */
+moe_status moe_trainer_micro_batches(struct moe_trainer *t, const struct moe_run *run);
+/* What a run of the pipeline needs of its job beside the functions; n elements from run. */
+struct moe_pipe_job moe_trainer_job(struct moe_trainer *t, const struct moe_run *run);
+/* A (T, H) matrix at p, of run's size. */
+struct moe_mat moe_trainer_activation(const struct moe_trainer *t, const struct moe_run *run,
+                                      void *p);
 /* Prepares weights that changed. */
 void moe_trainer_refresh(struct moe_trainer *t, const struct moe_run *run);
 /* MOE_INVALID on all of them when ranks of one share have different batches. Collective. */

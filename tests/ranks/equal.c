@@ -45,10 +45,18 @@ static void init_batch(struct equal_setup *s) {
   }
 }
 
-/* Degrees: tp cp dp pp etp ep edp chunks, order=. Model: qwen=1 (else Mixtral-like), olmoe=1 (q and
- * k normed over all heads), blocks=N, dense=1 (the first block has a dense ffn), tied=1, scope=0..2
- * (aux), recompute=0..2. Dispatch: kind=, drop=, pad=, capacity100= (percent). Rest: micro=
- * (micro-batch), shard=1, cp_kind=, bf16=1 (loss and norm to the rounding of bf16; weights not). */
+/* "3,0,5" as the layout's list. */
+static void read_stages(struct equal_setup *s, char *text) {
+  for (char *rest = text, *item; (item = strtok_r(rest, ",", &rest)) != NULL;)
+    s->stage[s->config.layout.n_blocks++] = atoi(item);
+  s->config.layout.blocks = s->stage;
+}
+
+/* Degrees: tp cp dp pp etp ep edp chunks group, order=, stages=3,0,5 (blocks of each). Model:
+ * qwen=1 (else Mixtral-like), olmoe=1 (q and k normed over all heads), blocks=N, dense=1 (the first
+ * block has a dense ffn), tied=1, scope=0..2 (aux), recompute=0..2. Dispatch: kind=, drop=, pad=,
+ * capacity100= (percent). Rest: micro= (micro-batch), batch= (sequences of a step), shard=1,
+ * cp_kind=, bf16=1 (loss and norm to the rounding of bf16; weights not). */
 static void read_words(struct equal_setup *s, const char *text) {
   moe_train_config *c = &s->config;
   moe_layout_config *l = &c->layout;
@@ -63,6 +71,8 @@ static void read_words(struct equal_setup *s, const char *text) {
       {"edp", &l->edp},
       {"chunks", &l->chunks},
       {"bf16", &bf16},
+      {"group", &l->group},
+      {"batch", &c->global_batch},
       {"qwen", &qwen},
       {"olmoe", &olmoe},
       {"blocks", &c->model.n_blocks},
@@ -87,6 +97,10 @@ static void read_words(struct equal_setup *s, const char *text) {
     if (value && !strcmp(word, "order")) {
       snprintf(s->order, sizeof s->order, "%s", value);
       l->order = s->order;
+      continue;
+    }
+    if (value && !strcmp(word, "stages")) {
+      read_stages(s, value);
       continue;
     }
     while (i < MOE_COUNTOF(words) && strcmp(words[i].key, word)) i++;
@@ -130,7 +144,7 @@ int64_t equal_share(moe_ctx *ctx, const struct equal_setup *s) {
   struct moe_layout layout;
   MUST(ctx, moe_layout_make(ctx, &s->config.layout, moe_ctx_ranks(ctx), &layout));
   struct moe_coord dp = moe_place_of(&layout, moe_ctx_rank(ctx)).dp;
-  return moe_part_start(EQUAL_BATCH, dp) * EQUAL_SEQ;
+  return moe_part_start(s->config.global_batch, dp) * EQUAL_SEQ;
 }
 
 static bool near(double a, double b) { return fabs(a - b) <= 1e-5 * fmax(fabs(a), fabs(b)); }

@@ -13,6 +13,7 @@ struct equal_setup {
   moe_block_config block[EQUAL_BLOCKS];
   moe_train_config config;
   char order[32];
+  int32_t stage[EQUAL_BLOCKS]; /* blocks of each stage */
   int32_t tokens[EQUAL_TOKENS], labels[EQUAL_TOKENS]; /* of the global batch */
 };
 
