@@ -1,5 +1,6 @@
 /* Errors and checkpoints of a trainer over all ranks. */
 #include "equal.h"
+#include "train/trainer.h"
 
 /* A bad token on one rank is an error on all, and the next step works. */
 static void agree(moe_ctx *ctx) {
@@ -110,10 +111,31 @@ static void one_batch_a_share(moe_ctx *ctx) {
   }
 }
 
+/* The planner's optimizer state is what the first rank keeps, and a part of the whole. */
+static void planned(moe_ctx *ctx, const char *words) {
+  struct equal_setup s;
+  moe_trainer *t;
+  moe_memory_report report = {.size = sizeof report};
+  uint64_t held = 0, whole = 0;
+  equal_init(&s, words);
+  MUST(ctx, moe_trainer_create(ctx, &s.config, &t));
+  for (int f = 0; f < MOE_FAMILIES; f++) {
+    held += 2 * sizeof(float) * (uint64_t)t->optim.buckets.moments[f];
+    whole += 2 * sizeof(float) * (uint64_t)t->model->params.pack[f].elements;
+  }
+  s.config.layout.dp = moe_ctx_ranks(ctx);
+  MUST(ctx, moe_plan_memory(ctx, &s.config, &report));
+  if (moe_ctx_rank(ctx) == 0) CHECK(report.optimizer == held);
+  CHECK(s.config.optimizer.shard && moe_ctx_ranks(ctx) > 1 ? held < whole : held == whole);
+  moe_trainer_destroy(t);
+}
+
 int main(void) {
   moe_ctx *ctx = ranks_open();
   agree(ctx);
   one_batch_a_share(ctx);
+  planned(ctx, "");
+  planned(ctx, "shard=1");
   resume(ctx, "");
   resume(ctx, "shard=1 qwen=1 scope=2");
   return ranks_close(ctx);
