@@ -86,6 +86,7 @@ static moe_status start(struct moe_optim *o, int32_t i) {
 moe_status moe_optim_ready(struct moe_optim *o, int32_t block) {
   while (o->started < o->buckets.buckets && o->buckets.bucket[o->started].ready >= block)
     MOE_TRY(start(o, o->started++));
+  moe_comm_progress(o->world.comm->world);
   return MOE_OK;
 }
 
