@@ -138,5 +138,7 @@ int main(void) {
   planned(ctx, "shard=1");
   resume(ctx, "");
   resume(ctx, "shard=1 qwen=1 scope=2");
+  if (moe_ctx_ranks(ctx) >= 2) resume(ctx, "tp=2 etp=1 qwen=1 shard=1");
+  if (moe_ctx_ranks(ctx) >= 4) resume(ctx, "tp=4 etp=1 qwen=1"); /* kv heads are copied */
   return ranks_close(ctx);
 }
