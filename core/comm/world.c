@@ -34,6 +34,7 @@ moe_status moe_world_make(moe_ctx *ctx, const struct moe_backend *backend, void 
     moe_world_destroy(world);
     return MOE_MEMORY;
   }
+  world->group_name[MOE_COMM_TAGS - 1] = "job"; /* of moe_ctx_agree */
   world->count = world->board->count;
   world->ring = world->board->ring;
   world->board->waiting = -1;
