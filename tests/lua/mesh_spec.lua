@@ -53,6 +53,23 @@ describe("moelua mesh", function()
     } do has(out, line) end
   end)
 
+  it("follows chunks and lists of blocks", function()
+    for _, case in ipairs {
+      { { "schedule.chunks=2" }, "stage 0: embedding, blocks 0, 2\n",
+        "stage 1: blocks 1, 3, head\n" },
+      { { "blocks=3,1" }, "stage 0: embedding, blocks 0-2\n",
+        "stage 1: blocks 3, head\n" },
+      { { "blocks=4,0", "model.tie_embeddings=true" },
+        "stage 0: embedding, blocks 0-3\n", "stage 1: no blocks, head\n" },
+    } do
+      local status, out, err = run("recipes/tiny.lua", "pp=2",
+        unpack(case[1]))
+      assert.same({ 0, "" }, { status, err })
+      has(out, case[2])
+      has(out, case[3])
+    end
+  end)
+
   it("writes JSON", function()
     local status, out, err = run("recipes/tiny.lua", "tp=2", "ep=4", "etp=1",
       "pp=2", "order=tp-cp-ep-dp-pp", "--world", "16", "--json")
