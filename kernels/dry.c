@@ -29,6 +29,7 @@ static void router(struct moe_stream *s, const struct moe_router_args *a) {}
 static void router_bwd(struct moe_stream *s, const struct moe_router_bwd_args *a) {}
 static void count_sum(struct moe_stream *s, const struct moe_count_sum_args *a) {}
 static void route(struct moe_stream *s, const struct moe_route_args *a) {}
+static void choices(struct moe_stream *s, const struct moe_choices_args *a) {}
 static void gather(struct moe_stream *s, const struct moe_gather_args *a) {}
 static void chunks(struct moe_stream *s, const struct moe_chunks_args *a) {}
 static void combine(struct moe_stream *s, const struct moe_combine_args *a) {}
@@ -72,6 +73,7 @@ struct moe_kernels moe_kernels_dry(const struct moe_kernels *real) {
   k.router_bwd = router_bwd;
   k.count_sum = count_sum;
   k.route = route;
+  k.choices = choices;
   k.gather = gather;
   k.chunks = chunks;
   k.combine = combine;

@@ -228,10 +228,11 @@ struct moe_router_bwd_args {
 /* What the router's choice becomes: an order of rows, experts ascending, token order kept inside an
  * expert. capacity > 0: at most so many rows per expert; `probs` keeps the highest probabilities
  * (ties: lower token), `position` the earliest tokens. pad: every expert has exactly `capacity`
- * rows, missing ones have token -1. Pairs whose index is outside [0, E) are not routed: their row
- * is -1 and they do not count as dropped. */
+ * rows, missing ones have token -1. Experts are first .. first + E - 1; pairs of others, or of -1,
+ * are not routed: their row is -1 and they do not count as dropped. */
 struct moe_route_args {
   int64_t tokens, experts, topk;
+  int64_t first;
   int64_t capacity; /* 0: dropless */
   moe_drop_policy drop;
   bool pad;
@@ -242,9 +243,16 @@ struct moe_route_args {
   int32_t *slot;        /* (N max): k of the row's pair, -1 padding */
   int32_t *offset;      /* (E + 1): rows of the experts */
   int32_t *dropped;     /* (1): pairs dropped */
+  int32_t *kept;        /* (1): pairs that got a row; NULL: not wanted */
   int64_t rows_max;     /* N max: T*K dropless, else E*capacity (at most T*K without pad) */
 };
 
+/* out = index where a pair has a row, else -1; *dropped = how many were not -1 and have none. */
+struct moe_choices_args {
+  int64_t pairs;
+  const int32_t *row, *index; /* (pairs) */
+  int32_t *out, *dropped;     /* (pairs), (1) */
+};
 /* out[r] = x[token[r]], zeros where token is -1. */
 struct moe_gather_args {
   struct moe_mat x, out; /* (T, H), (N, H) */
@@ -401,6 +409,7 @@ struct moe_kernels {
   void (*router_bwd)(struct moe_stream *s, const struct moe_router_bwd_args *a);
   void (*count_sum)(struct moe_stream *s, const struct moe_count_sum_args *a);
   void (*route)(struct moe_stream *s, const struct moe_route_args *a);
+  void (*choices)(struct moe_stream *s, const struct moe_choices_args *a);
   void (*gather)(struct moe_stream *s, const struct moe_gather_args *a);
   void (*chunks)(struct moe_stream *s, const struct moe_chunks_args *a);
   void (*combine)(struct moe_stream *s, const struct moe_combine_args *a);

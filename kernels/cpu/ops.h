@@ -31,6 +31,7 @@ void MOE_FN(router)(struct moe_stream *s, const struct moe_router_args *a);
 void MOE_FN(router_bwd)(struct moe_stream *s, const struct moe_router_bwd_args *a);
 void MOE_FN(count_sum)(struct moe_stream *s, const struct moe_count_sum_args *a);
 void MOE_FN(route)(struct moe_stream *s, const struct moe_route_args *a);
+void MOE_FN(choices)(struct moe_stream *s, const struct moe_choices_args *a);
 void MOE_FN(gather)(struct moe_stream *s, const struct moe_gather_args *a);
 void MOE_FN(chunks)(struct moe_stream *s, const struct moe_chunks_args *a);
 void MOE_FN(combine)(struct moe_stream *s, const struct moe_combine_args *a);
@@ -50,8 +51,8 @@ void MOE_FN(adamw)(struct moe_stream *s, const struct moe_adamw_args *a);
   X(convert) X(add) X(scale) X(sumsq) X(sum) X(weight_bytes) \
   X(weight_prepare) X(matmul) X(matmul_bwd) X(matmul_wgrad) X(bias_grad) X(peak) X(rmsnorm_sum) \
   X(rmsnorm) X(rmsnorm_bwd) X(rope) X(attn) X(attn_bwd_bytes) X(attn_bwd) X(attn_merge) X(swiglu) \
-  X(swiglu_bwd) X(router) X(router_bwd) X(count_sum) X(route) X(gather) X(chunks) X(combine) \
-  X(prob_rows) X(gate) X(gate_bwd) X(embed) X(embed_bwd_bytes) X(embed_bwd) \
+  X(swiglu_bwd) X(router) X(router_bwd) X(count_sum) X(route) X(choices) X(gather) \
+  X(chunks) X(combine) X(prob_rows) X(gate) X(gate_bwd) X(embed) X(embed_bwd_bytes) X(embed_bwd) \
   X(xent_stats) X(xent_merge) X(xent_grad) X(adamw)
 
 #endif

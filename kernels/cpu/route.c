@@ -11,8 +11,10 @@ struct job {
   int32_t *start; /* (E + 1): the experts' ranges before dropping */
 };
 
-static inline bool routed(const struct moe_route_args *a, int32_t e) {
-  return (uint32_t)e < (uint32_t)a->experts;
+/* The expert of a pair, counted from the first; false: not routed. */
+static inline bool routed(const struct moe_route_args *a, int64_t i, int64_t *e) {
+  *e = a->index[i] - a->first;
+  return a->index[i] >= 0 && (uint64_t)*e < (uint64_t)a->experts;
 }
 
 static void count_block(void *arg, int64_t first, int64_t last, int32_t thread) {
@@ -22,8 +24,8 @@ static void count_block(void *arg, int64_t first, int64_t last, int32_t thread) 
     int32_t *count = j->place + b * j->a->experts;
     memset(count, 0, (size_t)j->a->experts * sizeof *count);
     int64_t end = moe_min64((b + 1) * j->block, j->pairs);
-    for (int64_t i = b * j->block; i < end; i++)
-      if (routed(j->a, j->a->index[i])) count[j->a->index[i]]++;
+    for (int64_t i = b * j->block, e; i < end; i++)
+      if (routed(j->a, i, &e)) count[e]++;
   }
 }
 
@@ -50,9 +52,9 @@ static void place_rows(void *arg, int64_t first, int64_t last, int32_t thread) {
     int32_t *place = j->place + b * a->experts;
     int64_t end = moe_min64((b + 1) * j->block, j->pairs);
     int32_t t = (int32_t)(b * j->block / a->topk), k = (int32_t)(b * j->block % a->topk);
-    for (int64_t i = b * j->block; i < end; i++) {
-      if (routed(a, a->index[i])) {
-        int32_t r = place[a->index[i]]++;
+    for (int64_t i = b * j->block, e; i < end; i++) {
+      if (routed(a, i, &e)) {
+        int32_t r = place[e]++;
         a->row[i] = r;
         a->token[r] = t;
         a->slot[r] = k;
@@ -71,8 +73,8 @@ static void place_pairs(void *arg, int64_t first, int64_t last, int32_t thread) 
   for (int64_t b = first; b < last; b++) {
     int32_t *place = j->place + b * j->a->experts;
     int64_t end = moe_min64((b + 1) * j->block, j->pairs);
-    for (int64_t i = b * j->block; i < end; i++)
-      if (routed(j->a, j->a->index[i])) j->a->row[place[j->a->index[i]]++] = (int32_t)i;
+    for (int64_t i = b * j->block, e; i < end; i++)
+      if (routed(j->a, i, &e)) j->a->row[place[e]++] = (int32_t)i;
   }
 }
 
@@ -155,6 +157,12 @@ static int64_t capacity_offsets(const struct job *j) {
   return kept;
 }
 
+static int32_t count_rows(const int32_t *row, int64_t pairs) {
+  int32_t n = 0;
+  for (int64_t i = 0; i < pairs; i++) n += row[i] >= 0;
+  return n;
+}
+
 void MOE_FN(route)(struct moe_stream *s, const struct moe_route_args *a) {
   struct job j = {.a = a, .pairs = a->tokens * a->topk};
   j.block = moe_max64(BLOCK, moe_div_up(j.pairs, BLOCKS));
@@ -175,4 +183,15 @@ void MOE_FN(route)(struct moe_stream *s, const struct moe_route_args *a) {
     moe_cpu_for(s, a->offset[E], GRAIN, invert_rows, &j);
   }
   for (int64_t r = a->offset[E]; r < a->rows_max; r++) a->token[r] = a->slot[r] = -1;
+  if (a->kept) *a->kept = count_rows(a->row, j.pairs);
+}
+
+void MOE_FN(choices)(struct moe_stream *s, const struct moe_choices_args *a) {
+  (void)s;
+  int32_t dropped = 0;
+  for (int64_t i = 0; i < a->pairs; i++) {
+    dropped += a->index[i] >= 0 && a->row[i] < 0;
+    a->out[i] = a->row[i] < 0 ? -1 : a->index[i];
+  }
+  *a->dropped = dropped;
 }

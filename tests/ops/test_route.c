@@ -7,26 +7,33 @@ struct setting {
   moe_drop_policy drop;
   bool pad;
   enum choice choice;
+  int64_t first; /* expert of this rank */
 };
 static const struct setting settings[] = {
-    {0, 4, 2, 0, MOE_DROP_PROBS, false, SPREAD},      {0, 4, 2, 3, MOE_DROP_PROBS, true, SPREAD},
-    {1, 4, 4, 0, MOE_DROP_PROBS, false, SPREAD},      {1, 1, 1, 1, MOE_DROP_POSITION, true, SPREAD},
-    {3000, 8, 2, 0, MOE_DROP_PROBS, false, SPREAD},
-    {500, 1024, 8, 0, MOE_DROP_PROBS, false, SPREAD},
-    {999, 8, 2, 200, MOE_DROP_PROBS, false, SPREAD},
-    {999, 8, 2, 200, MOE_DROP_POSITION, false, SPREAD},
-    {999, 8, 2, 200, MOE_DROP_PROBS, true, SPREAD},
-    {999, 8, 2, 200, MOE_DROP_POSITION, true, SPREAD},
-    {70, 8, 2, 70, MOE_DROP_PROBS, true, SPREAD},
-    {70, 8, 2, 500, MOE_DROP_PROBS, false, SPREAD},
-    {400, 8, 1, 0, MOE_DROP_PROBS, false, ONE_EXPERT},
-    {400, 8, 1, 7, MOE_DROP_PROBS, true, ONE_EXPERT},
-    {400, 8, 2, 10, MOE_DROP_PROBS, false, EMPTY_EXPERTS},
-    {400, 8, 2, 1, MOE_DROP_PROBS, false, TIES},      {999, 4, 2, 100, MOE_DROP_PROBS, true, TIES},
-    {300, 4, 2, 50, MOE_DROP_PROBS, false, NANS},
-    {300, 4, 2, 50, MOE_DROP_POSITION, false, OUTSIDE},
-    {300, 4, 2, 0, MOE_DROP_PROBS, false, OUTSIDE},
-    {5000, 16, 4, 900, MOE_DROP_PROBS, false, SPREAD},
+    {0, 4, 2, 0, MOE_DROP_PROBS, false, SPREAD, 0},
+    {0, 4, 2, 3, MOE_DROP_PROBS, true, SPREAD, 0},
+    {1, 4, 4, 0, MOE_DROP_PROBS, false, SPREAD, 0},
+    {1, 1, 1, 1, MOE_DROP_POSITION, true, SPREAD, 0},
+    {3000, 8, 2, 0, MOE_DROP_PROBS, false, SPREAD, 0},
+    {500, 1024, 8, 0, MOE_DROP_PROBS, false, SPREAD, 0},
+    {999, 8, 2, 200, MOE_DROP_PROBS, false, SPREAD, 0},
+    {999, 8, 2, 200, MOE_DROP_POSITION, false, SPREAD, 0},
+    {999, 8, 2, 200, MOE_DROP_PROBS, true, SPREAD, 0},
+    {999, 8, 2, 200, MOE_DROP_POSITION, true, SPREAD, 0},
+    {70, 8, 2, 70, MOE_DROP_PROBS, true, SPREAD, 0},
+    {70, 8, 2, 500, MOE_DROP_PROBS, false, SPREAD, 0},
+    {400, 8, 1, 0, MOE_DROP_PROBS, false, ONE_EXPERT, 0},
+    {400, 8, 1, 7, MOE_DROP_PROBS, true, ONE_EXPERT, 0},
+    {400, 8, 2, 10, MOE_DROP_PROBS, false, EMPTY_EXPERTS, 0},
+    {400, 8, 2, 1, MOE_DROP_PROBS, false, TIES, 0},
+    {999, 4, 2, 100, MOE_DROP_PROBS, true, TIES, 0},
+    {300, 4, 2, 50, MOE_DROP_PROBS, false, NANS, 0},
+    {300, 4, 2, 50, MOE_DROP_POSITION, false, OUTSIDE, 0},
+    {300, 4, 2, 0, MOE_DROP_PROBS, false, OUTSIDE, 0},
+    {5000, 16, 4, 900, MOE_DROP_PROBS, false, SPREAD, 0},
+    {999, 4, 2, 0, MOE_DROP_PROBS, false, SPREAD, 4}, /* half of the pairs are other experts' */
+    {999, 2, 2, 90, MOE_DROP_PROBS, true, SPREAD, 6},
+    {300, 4, 2, 0, MOE_DROP_PROBS, false, OUTSIDE, 1},
 };
 
 static void fill(struct ops *o, const struct setting *c, int32_t *index, float *prob) {
@@ -35,7 +42,7 @@ static void fill(struct ops *o, const struct setting *c, int32_t *index, float *
       int64_t i = t * c->topk + k;
       bool again = true;
       while (again) { /* the experts of a token differ */
-        index[i] = (int32_t)ops_below(o, c->experts);
+        index[i] = (int32_t)ops_below(o, c->experts + c->first);
         if (c->choice == ONE_EXPERT) index[i] = 5;
         if (c->choice == EMPTY_EXPERTS) index[i] = 2 * (index[i] / 2);
         again = false;
@@ -47,7 +54,7 @@ static void fill(struct ops *o, const struct setting *c, int32_t *index, float *
     }
   if (c->choice == OUTSIDE)
     for (int64_t i = 0; i < c->tokens * c->topk; i += 3)
-      index[i] = i % 2 ? -1 : (int32_t)c->experts;
+      index[i] = i % 2 ? -1 : (int32_t)(c->experts + c->first);
 }
 
 struct pair {
@@ -81,7 +88,7 @@ static void reference(struct ops *o, const struct setting *c, const int32_t *ind
   for (int32_t e = 0; e < c->experts; e++) {
     int64_t n = 0, keep;
     for (int64_t i = 0; i < pairs; i++)
-      if (index[i] == e)
+      if (index[i] == e + c->first)
         list[n++] = (struct pair){(int32_t)(i / c->topk), (int32_t)(i % c->topk), prob[i]};
     keep = c->capacity > 0 ? moe_min64(n, c->capacity) : n;
     w->dropped += (int32_t)(n - keep);
@@ -99,12 +106,23 @@ static void reference(struct ops *o, const struct setting *c, const int32_t *ind
   free(list);
 }
 
+static void check_choices(struct ops *o, int64_t pairs, const int32_t *row, const int32_t *index) {
+  int32_t *out = ops_ints(o, pairs), *dropped = ops_ints(o, 1), *want = ops_ints(o, pairs), n = 0;
+  for (int64_t i = 0; i < pairs; i++) {
+    want[i] = row[i] >= 0 ? index[i] : -1;
+    n += index[i] >= 0 && row[i] < 0;
+  }
+  o->k->choices(o->s, &(struct moe_choices_args){pairs, row, index, out, dropped});
+  ops_equal_i(o, "choices", out, pairs, want);
+  ops_equal_i(o, "choices dropped", dropped, 1, &n);
+}
+
 static void check(struct ops *o, const void *arg) {
   const struct setting *c = arg;
   int64_t pairs = c->tokens * c->topk, E = c->experts, rows_max = pairs;
   if (c->capacity > 0) rows_max = c->pad ? E * c->capacity : moe_min64(pairs, E * c->capacity);
   int32_t *index = ops_ints(o, pairs), *row = ops_ints(o, pairs), *token = ops_ints(o, rows_max);
-  int32_t *slot = ops_ints(o, rows_max), *offset = ops_ints(o, E + 1), *dropped = ops_ints(o, 1);
+  int32_t *slot = ops_ints(o, rows_max), *offset = ops_ints(o, E + 1), *dropped = ops_ints(o, 2);
   float *prob = ops_floats(o, pairs);
   fill(o, c, index, prob);
   struct result w;
@@ -113,6 +131,7 @@ static void check(struct ops *o, const void *arg) {
                              .capacity = c->capacity, .drop = c->drop, .pad = c->pad,
                              .index = index, .prob = prob, .row = row, .token = token,
                              .slot = slot, .offset = offset, .dropped = dropped,
+                             .kept = dropped + 1, .first = c->first,
                              .rows_max = rows_max};
   if (c->drop == MOE_DROP_POSITION || c->capacity == 0) a.prob = NULL; /* not read */
   o->k->route(o->s, &a);
@@ -124,8 +143,10 @@ static void check(struct ops *o, const void *arg) {
   int64_t kept = 0, inside = 0; /* every pair is accounted for */
   for (int64_t i = 0; i < pairs; i++) {
     kept += row[i] >= 0;
-    inside += index[i] >= 0 && index[i] < E;
+    inside += index[i] >= c->first && index[i] >= 0 && index[i] < E + c->first;
   }
+  ops_equal_i(o, "kept", dropped + 1, 1, &(int32_t){(int32_t)kept});
+  check_choices(o, pairs, row, index);
   if (inside != kept + *dropped)
     ops_fail(o, "routed %ld, kept %ld, dropped %d", (long)inside, (long)kept, *dropped);
 }
