@@ -17,8 +17,7 @@ static struct moe_parts parts(int64_t **from, int64_t n) {
   return p;
 }
 
-/* first, count and offset from rows; returns their sum. */
-static int64_t lay_out(struct moe_parts *p, int64_t n, int64_t width) {
+int64_t moe_parts_lay_out(struct moe_parts *p, int64_t n, int64_t width) {
   int64_t at = 0;
   for (int64_t i = 0; i < n; i++) {
     p->first[i] = at;
@@ -30,15 +29,17 @@ static int64_t lay_out(struct moe_parts *p, int64_t n, int64_t width) {
 }
 
 moe_status moe_dispatch_host_create(moe_ctx *ctx, const struct moe_dispatch *d, int64_t hidden,
-                                    struct moe_dispatch_host **out) {
+                                    int64_t batch, struct moe_dispatch_host **out) {
   *out = NULL;
-  if (!moe_dispatch_travels(d)) return MOE_OK;
+  if (!moe_dispatch_travels(d) && !d->across) return MOE_OK;
   int64_t members = moe_dispatch_members(d), chunks = members * moe_dispatch_local(d);
-  int64_t wide = 4 * (2 * (int64_t)d->ep.size + d->etp.size + members);
+  int64_t peers = d->across ? (int64_t)d->tp.size * d->cp.size : 0;
+  int64_t wide = 4 * (2 * (int64_t)d->ep.size + d->etp.size + 3 * members + peers);
   int64_t offsets = members * (d->experts + 1);
   int64_t table = moe_dispatch_local(d) + 1 + 2 * (2 * chunks + 1);
+  int64_t order = d->across ? moe_dispatch_order_size(d, batch) : 0;
   size_t bytes = sizeof(struct moe_dispatch_host) + (size_t)wide * sizeof(int64_t) +
-                 (size_t)(offsets + table) * sizeof(int32_t);
+                 (size_t)(offsets + table + order) * sizeof(int32_t);
   struct moe_dispatch_host *h = moe_alloc(ctx, bytes);
   if (h == NULL) return MOE_MEMORY;
   int64_t *at = (int64_t *)(void *)(h + 1);
@@ -47,12 +48,21 @@ moe_status moe_dispatch_host_create(moe_ctx *ctx, const struct moe_dispatch *d, 
   h->recv = parts(&at, d->ep.size);
   h->etp = parts(&at, d->etp.size);
   h->pieces = parts(&at, members);
+  h->tokens = parts(&at, members);
+  h->choices = parts(&at, members);
+  h->peers = parts(&at, peers);
   h->offsets = (int32_t *)(void *)at;
   h->table = h->offsets + offsets;
+  h->order = h->table + table;
   for (int64_t m = 0; m < members; m++) h->pieces.rows[m] = d->experts + 1;
-  lay_out(&h->pieces, members, 1);
+  moe_parts_lay_out(&h->pieces, members, 1);
   *out = h;
   return MOE_OK;
+}
+
+bool moe_group_neighbours(struct moe_group all, struct moe_group axis) {
+  const int32_t *a = all.comm->ranks, *b = axis.comm->ranks;
+  return moe_group_size(axis) > 1 && a[1] - a[0] == b[1] - b[0];
 }
 
 /* How far members lie apart in the etp-ep group along each axis: the order string's order. */
@@ -60,9 +70,8 @@ struct strides {
   int64_t etp, ep;
 };
 static struct strides strides_of(const struct moe_dispatch *d, const struct moe_run *run) {
-  const int32_t *all = run->groups->of[MOE_GROUP_ETP_EP].comm->ranks;
-  const int32_t *etp = run->groups->of[MOE_GROUP_ETP].comm->ranks;
-  if (d->etp.size > 1 && all[1] - all[0] == etp[1] - etp[0])
+  const struct moe_group *of = run->groups->of;
+  if (moe_group_neighbours(of[MOE_GROUP_ETP_EP], of[MOE_GROUP_ETP]))
     return (struct strides){1, d->etp.size};
   return (struct strides){d->ep.size, 1};
 }
@@ -95,11 +104,10 @@ static int64_t rows_between(const struct moe_dispatch *d, const struct moe_dispa
   return offset[last] - offset[first];
 }
 
-/* The most rows that one member may send to my experts. */
-static int64_t most_rows(const struct moe_dispatch *d, const struct moe_run *run) {
-  int64_t local = moe_dispatch_local(d), capacity = moe_dispatch_capacity(d, run->tokens);
-  int64_t most = run->tokens * moe_min64(d->topk, local);
-  return capacity > 0 ? moe_min64(most, local * capacity) : most;
+int64_t moe_dispatch_most_rows(const struct moe_dispatch *d, int64_t tokens) {
+  int64_t local = moe_dispatch_local(d), most = tokens * moe_min64(d->topk, local);
+  if (d->capacity_factor <= 0 || d->across) return most;
+  return moe_min64(most, local * moe_dispatch_capacity(d, tokens));
 }
 
 static void splits(const struct moe_dispatch *d, const struct moe_run *run,
@@ -115,14 +123,14 @@ static void splits(const struct moe_dispatch *d, const struct moe_run *run,
     h->etp.rows[i] = 0;
     for (int64_t j = 0; j < d->ep.size; j++) {
       int64_t n = rows_between(d, h, i * s.etp + j * s.ep, first, first + L);
-      if (worst) n = most_rows(d, run);
+      if (worst) n = moe_dispatch_most_rows(d, run->tokens);
       h->etp.rows[i] += n;
       if (i == d->etp.rank) h->recv.rows[j] = n;
     }
   }
-  plan->sent = lay_out(&h->send, d->ep.size, h->hidden);
-  lay_out(&h->recv, d->ep.size, h->hidden);
-  plan->rows = lay_out(&h->etp, d->etp.size, h->hidden);
+  plan->sent = moe_parts_lay_out(&h->send, d->ep.size, h->hidden);
+  moe_parts_lay_out(&h->recv, d->ep.size, h->hidden);
+  plan->rows = moe_parts_lay_out(&h->etp, d->etp.size, h->hidden);
 }
 
 /* Orders of the chunks: `back` holds them as they arrive, `sort` by expert. */

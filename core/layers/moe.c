@@ -22,14 +22,7 @@ void moe_layer_init(struct moe_layer *m, const moe_model_config *model,
                     const moe_block_config *block, const moe_dispatch_config *dispatch,
                     struct moe_place place, moe_dtype dtype, int64_t rows_hint) {
   moe_router_init(&m->router, model, block, rows_hint);
-  m->dispatch = (struct moe_dispatch){.kind = MOE_DISPATCH_ALLTOALL,
-                                      .experts = block->experts,
-                                      .topk = block->topk,
-                                      .etp = place.etp,
-                                      .ep = place.ep,
-                                      .capacity_factor = dispatch->capacity_factor,
-                                      .drop = (moe_drop_policy)dispatch->drop,
-                                      .pad = dispatch->pad != 0};
+  m->dispatch = moe_dispatch_make(dispatch, block->experts, block->topk, place);
   /* An expert here has the rows of all the ranks folded into its group. */
   int64_t rows = moe_dispatch_rows(&m->dispatch, rows_hint) * place.etp.size * place.ep.size;
   moe_experts_init(&m->experts, model, block, place, dtype, moe_div_up(rows, block->experts));
@@ -112,8 +105,10 @@ moe_status moe_layer_forward(const struct moe_layer *m, const struct moe_run *ru
   struct moe_dispatch_plan *plan = &saved->plan;
   struct moe_dispatch_flight flight = {0};
   MOE_TRY(moe_router_forward(&m->router, run, &m->stats, x, &saved->router));
-  MOE_TRY(moe_dispatch_plan_make(&m->dispatch, run, saved->router.index, saved->router.prob,
-                                 m->stats.dropped + run->micro, plan));
+  const struct moe_dispatch_counts counts = {m->stats.dropped + run->micro,
+                                             m->stats.kept + run->micro};
+  MOE_TRY(moe_dispatch_plan_make(&m->dispatch, run, saved->router.index, saved->router.prob, counts,
+                                 plan));
   size_t mark = moe_arena_mark(run->scratch);
   struct moe_mat base = res, rows, out;
   MOE_TRY(moe_dispatch_start(&m->dispatch, run, plan, x, saved->router.prob, &flight));

@@ -10,7 +10,8 @@ struct moe_moe_stats {
   int64_t experts;  /* E */
   int32_t *count;   /* (micro, segments, E): times chosen, before dropping */
   float *prob_sum;  /* (micro, segments, E) */
-  int32_t *dropped; /* (micro) */
+  int32_t *dropped; /* (micro): pairs of this rank's tokens without a row */
+  int32_t *kept;    /* (micro): rows this rank was told to account for; all ranks' are all */
   double *z_sum;    /* (micro): sum over tokens of logsumexp^2 */
   int32_t *total;   /* (E): count over all micro-batches, for the global aux scope */
 };

@@ -27,6 +27,16 @@ void moe_check_dispatch(struct moe_text *errors, const moe_train_config *config)
                   factor, min_capacity, most);
   if (moe_check_range(errors, "dispatch.pad", dispatch->pad, 0, 1) && dispatch->pad && factor == 0)
     moe_text_line(errors, "dispatch.pad: there is no capacity to pad to; set capacity_factor");
+  if (!moe_check_range(errors, "dispatch.capacity_scope", dispatch->capacity_scope, 0,
+                       MOE_CAPACITY_SEQUENCE) ||
+      dispatch->capacity_scope == MOE_CAPACITY_LOCAL)
+    return;
+  if (factor == 0)
+    moe_text_line(errors, "dispatch.capacity_scope: there is no capacity; set capacity_factor");
+  else if (dispatch->pad)
+    moe_text_line(errors,
+                  "dispatch.capacity_scope: a sequence's capacity does not fix what one rank "
+                  "sends, so there is nothing to pad to; pad off, or scope local");
 }
 
 static void check_lr(struct moe_text *errors, const moe_lr_config *lr) {

@@ -1,4 +1,6 @@
 /* What routing did in a step, from the statistics the layers kept. */
+#include <math.h>
+
 #include "train/trainer.h"
 
 const char *moe_part_name(int32_t part) {
@@ -11,7 +13,7 @@ const char *moe_part_name(int32_t part) {
 }
 
 /* One layer's entries of `routing`: counts_E, probs_E, then these. */
-enum { AUX, Z, DROPPED, SCALARS };
+enum { AUX, Z, DROPPED, KEPT, SCALARS };
 
 static int64_t layer_size(const struct moe_layer *m) { return 2 * m->stats.experts + SCALARS; }
 
@@ -42,6 +44,7 @@ static void layer_sums(const struct moe_trainer *t, const struct moe_layer *m, d
   const int32_t *count = moe_trainer_host_stat(t, s->count);
   const float *prob = moe_trainer_host_stat(t, s->prob_sum);
   const int32_t *dropped = moe_trainer_host_stat(t, s->dropped);
+  const int32_t *kept = moe_trainer_host_stat(t, s->kept);
   const double *z = moe_trainer_host_stat(t, s->z_sum);
   struct moe_place place = t->model->place;
   int64_t micros = t->model->micros, spread = place.tp.size * place.cp.size;
@@ -60,8 +63,11 @@ static void layer_sums(const struct moe_trainer *t, const struct moe_layer *m, d
   scalar[AUX] = scopes_aux(m, count, prob, micros * s->segments,
                            (double)(tokens * spread) / (double)s->segments);
   scalar[Z] = moe_router_z_loss(&m->router, z, micros, tokens);
-  scalar[DROPPED] = 0;
-  for (int64_t i = 0; i < micros; i++) scalar[DROPPED] += dropped[i];
+  scalar[DROPPED] = scalar[KEPT] = 0;
+  for (int64_t i = 0; i < micros; i++) {
+    scalar[DROPPED] += dropped[i];
+    scalar[KEPT] += kept[i];
+  }
 }
 
 /* in: sums over tp-cp-dp, each rank with the same number of tokens. */
@@ -85,22 +91,36 @@ static void layer_metrics(const struct moe_layer *m, const double *in, struct mo
                        : scalar[AUX] / place.dp.size;
 }
 
+/* Every pair is accounted for: what the routers counted less what experts got and what a capacity
+ * dropped. */
+static double lost_pairs(const struct moe_layer *m, const double *in) {
+  const double *scalar = in + 2 * m->stats.experts;
+  double routed = 0;
+  for (int64_t e = 0; e < m->stats.experts; e++) routed += in[e];
+  return fabs(routed - scalar[KEPT] - scalar[DROPPED]);
+}
+
 /* Layers are spread over the pipeline; a stage without MoE layers joins all the same. */
-static moe_status over_stages(struct moe_trainer *t, moe_step_metrics *m) {
+static moe_status over_stages(struct moe_trainer *t, double lost,
+                              moe_step_metrics *m) {
   struct moe_group pp = t->groups.of[MOE_GROUP_PP];
-  double sum[] = {m->aux_loss, m->z_loss, (double)m->routed, (double)m->dropped};
+  double sum[] = {m->aux_loss, m->z_loss, (double)m->routed, (double)m->dropped, lost};
   MOE_TRY(moe_all_reduce(pp, t->stream, sum, (int64_t)MOE_COUNTOF(sum), MOE_F64, MOE_SUM, NULL));
   MOE_TRY(moe_all_reduce(pp, t->stream, &m->load_max, 1, MOE_F64, MOE_MAX, NULL));
   m->aux_loss = sum[0];
   m->z_loss = sum[1];
   m->routed = (int64_t)sum[2];
   m->dropped = (int64_t)sum[3];
+  if (sum[4] != 0)
+    return moe_fail(t->ctx, MOE_INTERNAL,
+                    "of %lld pairs routed, %.0f were neither dropped nor given to one expert",
+                    (long long)m->routed, sum[4]);
   return MOE_OK;
 }
 
 moe_status moe_trainer_routing_metrics(struct moe_trainer *t, moe_step_metrics *out) {
   struct moe_group g = t->groups.of[MOE_GROUP_TP_CP_DP];
-  double *at = t->routing;
+  double *at = t->routing, lost = 0;
   for (int32_t i = 0; i < t->model->blocks; i++) {
     const struct moe_block *b = &t->model->block[i];
     if (!b->is_moe) continue;
@@ -114,9 +134,10 @@ moe_status moe_trainer_routing_metrics(struct moe_trainer *t, moe_step_metrics *
     const struct moe_block *b = &t->model->block[i];
     if (!b->is_moe) continue;
     layer_metrics(&b->moe, at, t->model->place, tokens, out);
+    lost += lost_pairs(&b->moe, at);
     at += layer_size(&b->moe);
   }
-  return over_stages(t, out);
+  return over_stages(t, lost, out);
 }
 
 moe_status moe_trainer_update_bias(struct moe_trainer *t) {

@@ -162,7 +162,7 @@ moe_status moe_model_saved_create(const struct moe_model *m, struct moe_model_sa
   for (int32_t i = 0; i < m->blocks; i++)
     if (m->block[i].is_moe)
       MOE_TRY(moe_dispatch_host_create(m->ctx, &m->block[i].moe.dispatch, m->config.hidden,
-                                       &out->block[i].moe.plan.host));
+                                       m->micro_batch, &out->block[i].moe.plan.host));
   return MOE_OK;
 }
 
@@ -182,6 +182,7 @@ static moe_status bind_stats(struct moe_model *m, struct moe_layer *layer, moe_a
   MOE_GET(arena, s->count, entries);
   MOE_GET(arena, s->prob_sum, entries);
   MOE_GET(arena, s->dropped, m->micros);
+  MOE_GET(arena, s->kept, m->micros);
   MOE_GET(arena, s->z_sum, m->micros);
   MOE_GET(arena, s->total, s->experts);
   return MOE_OK;

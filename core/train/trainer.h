@@ -33,7 +33,7 @@ struct moe_trainer {
   /* host */
   char *stats_host; /* copy of the stats arena */
   float *bias_host; /* router biases, layer after layer */
-  double *routing;  /* per MoE layer: E counts, E probability sums, aux, z, dropped; all ranks' */
+  double *routing;  /* per MoE layer: E counts, E probability sums, four more; all ranks' */
   double sums_host[2];
   int32_t *position_host; /* as position, cp_position, all_position behind each other */
   int32_t positions;      /* tokens of the whole sequences that position is for */

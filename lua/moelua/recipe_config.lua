@@ -42,7 +42,8 @@ local function fields_of(resolved)
   return {
     model = model_of(resolved), layout = layout_of(resolved),
     dispatch = { kind = dispatch.kind, drop = dispatch.drop,
-      pad = dispatch.pad, capacity_factor = dispatch.capacity_factor or 0 },
+      pad = dispatch.pad, capacity_scope = dispatch.capacity_scope,
+      capacity_factor = dispatch.capacity_factor or 0 },
     optimizer = optimizer_of(resolved), dtype = resolved.dtype,
     seq = resolved.data.seq, seed = resolved.seed,
     micro_batch = resolved.schedule.micro_batch,
@@ -97,7 +98,8 @@ end
 -- about it is dropped.
 local STAND_INS = {
   layout = { order = "tp-cp-ep-dp-pp" },
-  dispatch = { kind = "auto", drop = "probs", pad = false },
+  dispatch = { kind = "auto", drop = "probs", pad = false,
+    capacity_scope = "local" },
   schedule = { chunks = 1, micro_batch = 1, global_batch = 1, steps = 1 },
   optimizer = { lr = { kind = "constant", peak = 1, min = 0, warmup = 0 } },
   data = { seq = 1 },

@@ -44,6 +44,10 @@ recipe_keys.dispatch = schema.keys {
     doc = "which rows are kept: the most probable, or the first" },
   { "pad", "boolean", default = false,
     doc = "fill every expert to its capacity (fixed sizes)" },
+  { "capacity_scope", "enum", default = "local",
+    values = { "local", "sequence" },
+    doc = "tokens that share a capacity: a rank's own, or of all ranks that "
+      .. "have parts of the sequence" },
 }
 
 recipe_keys.schedule = schema.keys {

@@ -20,6 +20,7 @@ local FIELD_ENUM = {
   ["moe_layout_config.cp_kind"] = "moe_cp_kind",
   ["moe_dispatch_config.kind"] = "moe_dispatch_kind",
   ["moe_dispatch_config.drop"] = "moe_drop_policy",
+  ["moe_dispatch_config.capacity_scope"] = "moe_capacity_scope",
   ["moe_lr_config.kind"] = "moe_lr_kind",
   ["moe_loader_config.split"] = "moe_split",
 }

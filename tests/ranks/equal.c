@@ -55,8 +55,8 @@ static void read_stages(struct equal_setup *s, char *text) {
 /* Degrees: tp cp dp pp etp ep edp chunks group, order=, stages=3,0,5 (blocks of each). Model:
  * qwen=1 (else Mixtral-like), olmoe=1 (q and k normed over all heads), blocks=N, dense=1 (the first
  * block has a dense ffn), tied=1, scope=0..2 (aux), recompute=0..2. Dispatch: kind=, drop=, pad=,
- * capacity100= (percent). Rest: micro= (micro-batch), batch= (sequences of a step), shard=1,
- * cp_kind=, bf16=1 (loss and norm to the rounding of bf16; weights not). */
+ * capacity100= (percent), across= (capacity_scope). Rest: micro= (micro-batch), batch= (sequences
+ * of a step), shard=1, cp_kind=, bf16=1 (loss and norm to the rounding of bf16; weights not). */
 static void read_words(struct equal_setup *s, const char *text) {
   moe_train_config *c = &s->config;
   moe_layout_config *l = &c->layout;
@@ -83,6 +83,7 @@ static void read_words(struct equal_setup *s, const char *text) {
       {"kind", &c->dispatch.kind},
       {"drop", &c->dispatch.drop},
       {"pad", &c->dispatch.pad},
+      {"across", &c->dispatch.capacity_scope},
       {"capacity100", &capacity},
       {"micro", &c->micro_batch},
       {"shard", &c->optimizer.shard},

@@ -191,6 +191,10 @@ static void test_dispatch(void **state) {
   refuse_part(1, "dispatch.pad: there is no capacity");
   config.dispatch.pad = 0, config.dispatch.kind = 9;
   refuse(1, "dispatch.kind: 9 is outside 0 .. 2");
+  config.dispatch.kind = 0, config.dispatch.capacity_scope = MOE_CAPACITY_SEQUENCE;
+  refuse_part(1, "dispatch.capacity_scope: there is no capacity");
+  config.dispatch.capacity_factor = 1, config.dispatch.pad = 1;
+  refuse_part(1, "dispatch.capacity_scope: a sequence's capacity");
 }
 
 static void test_optimizer(void **state) {

@@ -82,6 +82,9 @@ typedef enum moe_dispatch_kind {
   MOE_DISPATCH_ALLTOALL,
   MOE_DISPATCH_ALLGATHER
 } moe_dispatch_kind;
+/* Over which tokens a capacity is counted and its rows are chosen: the rank's own, or those of all
+ * ranks (tp-cp) that share the micro-batch's sequences, whose choices are gathered for it. */
+typedef enum moe_capacity_scope { MOE_CAPACITY_LOCAL, MOE_CAPACITY_SEQUENCE } moe_capacity_scope;
 typedef enum moe_drop_policy { MOE_DROP_PROBS, MOE_DROP_POSITION } moe_drop_policy;
 
 typedef struct moe_dispatch_config {
@@ -90,6 +93,7 @@ typedef struct moe_dispatch_config {
   double capacity_factor; /* 0: dropless; else C = ceil(T*K/E * it) rows per expert, at most T */
   int32_t drop;           /* moe_drop_policy, with a capacity */
   int32_t pad;            /* 1: exactly C rows per expert (static shapes), with a capacity */
+  int32_t capacity_scope; /* moe_capacity_scope; T above is the tokens of the scope */
 } moe_dispatch_config;
 
 typedef enum moe_lr_kind { MOE_LR_CONSTANT, MOE_LR_COSINE, MOE_LR_LINEAR, MOE_LR_WSD } moe_lr_kind;
