@@ -58,5 +58,7 @@ moe_status moe_groups_copies(struct moe_world *world, const struct moe_layout *l
  * as pp's. Made by moe_groups_create. */
 moe_status moe_groups_ends(struct moe_world *world, const struct moe_layout *layout,
                            struct moe_group *out);
+/* Arrays of moe_ctx_traffic must have this many entries. */
+moe_status moe_traffic_check(moe_ctx *ctx, int32_t n);
 
 #endif

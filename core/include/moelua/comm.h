@@ -35,6 +35,23 @@ MOE_API moe_status moe_ctx_name_ranks(moe_ctx *ctx, const moe_layout_config *lay
 MOE_API int32_t moe_ctx_rank(const moe_ctx *ctx);
 MOE_API int32_t moe_ctx_ranks(const moe_ctx *ctx);
 
+/* ---- traffic: what each rank sent, by kind of groups and operation ---- */
+
+/* Kinds of groups: 0 .. moe_traffic_groups() - 1: those of moe_mesh_get_group in the same order,
+ * then "job", all ranks outside of a layout. Operations: 0 .. moe_traffic_ops() - 1. */
+MOE_API int32_t moe_traffic_groups(void);
+MOE_API int32_t moe_traffic_ops(void);
+/* "ep", "etp-ep", ..; "all-to-all", ..: static storage; NULL outside. */
+MOE_API const char *moe_traffic_group_name(int32_t group);
+MOE_API const char *moe_traffic_op_name(int32_t op);
+/* Calls and bytes of this rank since the context has its ranks; calls[group * moe_traffic_ops() +
+ * op], bytes alike, n = moe_traffic_groups() * moe_traffic_ops() entries each; either may be NULL.
+ * Bytes are what the rank sent to others as the operation's arithmetic has it: all-reduce
+ * 2(n-1)/n of its buffer, all-gather n-1 times its part, reduce-scatter, all-to-all and send what
+ * is others'. Groups of one rank count nothing. Counts only grow: two readings and their
+ * difference tell of what was done in between. Not collective. */
+MOE_API moe_status moe_ctx_traffic(moe_ctx *ctx, int64_t *calls, int64_t *bytes, int32_t n);
+
 MOE_END
 
 #endif
