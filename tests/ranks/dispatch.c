@@ -21,15 +21,13 @@ struct setting {
 static void read_case(struct setting *c, const char *text) {
   *c = (struct setting){.config = {.size = sizeof c->config, .kind = MOE_DISPATCH_ALLTOALL},
                         .layout = {.size = sizeof c->layout, .chunks = 1},
-                        .experts = 8,
-                        .topk = 2,
-                        .tokens = -1};
+                        .experts = 8, .topk = 2, .tokens = -1};
   const struct {
     const char *key;
     int32_t *value;
-  } words[] = {{"etp", &c->layout.etp}, {"ep", &c->layout.ep},   {"kind", &c->config.kind},
-               {"E", &c->experts},      {"K", &c->topk},         {"T", &c->tokens},
-               {"choice", &c->choice},  {"pad", &c->config.pad}, {"capacity100", &c->capacity}};
+  } words[] = {{"etp", &c->layout.etp}, {"ep", &c->layout.ep}, {"kind", &c->config.kind},
+               {"E", &c->experts}, {"K", &c->topk}, {"T", &c->tokens}, {"choice", &c->choice},
+               {"pad", &c->config.pad}, {"capacity100", &c->capacity}};
   char copy[256], *rest = copy;
   snprintf(copy, sizeof copy, "%s", text);
   for (char *word; (word = strtok_r(rest, " ", &rest)) != NULL;) {
@@ -194,7 +192,8 @@ static void check(struct test *t) {
   }
   CHECK(*t->dropped == dropped);
   all[0] = (int32_t)(t->run.tokens * K), all[1] = *t->dropped, all[2] = *t->kept;
-  MUST(t->ctx, moe_all_reduce(t->groups.of[MOE_GROUP_WORLD], NULL, all, 3, MOE_I32, MOE_SUM, NULL));
+  MUST(t->ctx,
+       moe_all_reduce(t->groups.of[MOE_GROUP_WORLD], NULL, all, 3, MOE_I32, MOE_SUM, NULL));
   CHECK(all[0] == all[1] + all[2]);
   if (t->c->capacity > 0 && t->c->choice == ONE_EXPERT) CHECK(all[1] > 0);
 }
@@ -219,15 +218,9 @@ static void run_case(moe_ctx *ctx, const struct moe_kernels *k, struct moe_strea
   struct moe_place place = moe_place_of(&layout, world->rank);
   t.d = moe_dispatch_make(&c.config, c.experts, c.topk, place);
   MUST(ctx, moe_dispatch_host_create(ctx, &t.d, H, 1, &t.plan.host));
-  t.run = (struct moe_run){.ctx = ctx,
-                           .k = k,
-                           .stream = s,
-                           .saved = &t.saved,
-                           .scratch = &t.scratch,
-                           .place = place,
-                           .groups = &t.groups,
-                           .dtype = MOE_F32,
-                           .batch = 1,
+  t.run = (struct moe_run){.ctx = ctx, .k = k, .stream = s, .saved = &t.saved,
+                           .scratch = &t.scratch, .place = place, .groups = &t.groups,
+                           .dtype = MOE_F32, .batch = 1,
                            .tokens = tokens_of(&c, world->rank)};
   fill(&t);
   forward(&t);
@@ -250,9 +243,6 @@ int main(int argc, char **argv) {
       snprintf(text, sizeof text, "%s kind=%d", argv[i], kind);
       run_case(ctx, k, s, text);
     }
-  moe_dispatch_bench b = {.size = sizeof b, .tokens = 40, .hidden = 16, .experts = 8, .topk = 3};
-  MUST(ctx, moe_bench_dispatch(ctx, &b));
-  CHECK((b.dispatch_seconds > 0) == (moe_ctx_ranks(ctx) > 1));
   k->stream_destroy(s);
   return ranks_close(ctx);
 }

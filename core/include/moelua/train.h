@@ -144,6 +144,17 @@ typedef struct moe_memory_report {
 /* For any legal layout, on any machine; allocates nothing of that size. */
 MOE_API moe_status moe_plan_memory(moe_ctx *ctx, const moe_train_config *config,
                                    moe_memory_report *out);
+typedef enum moe_traffic_part {
+  MOE_TRAFFIC_STEP, /* all of one moe_trainer_step */
+  MOE_TRAFFIC_MOE   /* of it, the MoE layers forward and backward: dispatch, combine, shared expert,
+                       counts of the aux loss; not their gradients' sums */
+} moe_traffic_part;
+/* Bytes that rank `rank` of `world` (0: the fewest the layout allows) sends, as moe_ctx_traffic
+ * counts them (comm.h: indices, n), from arithmetic alone, to the byte. Where routing decides sizes
+ * (all-to-all without pad) it is for tokens that are spread evenly over the experts. part:
+ * moe_traffic_part. Needs no other rank. */
+MOE_API moe_status moe_plan_traffic(moe_ctx *ctx, const moe_train_config *config, int32_t world,
+                                    int32_t rank, int32_t part, int64_t *bytes, int32_t n);
 /* What rank `rank` of `world` (0: the fewest the layout allows) keeps of the model: the same
  * parameters that its trainer would have. Allocates nothing of that size, and needs no other rank.
  */
@@ -162,19 +173,6 @@ MOE_API uint64_t moe_machine_memory(void);
 /* Highest FLOP/s of the matrix kernels here, all threads, dtype MOE_F32 or MOE_BF16; takes about
  * `seconds`. */
 MOE_API moe_status moe_bench_peak(moe_ctx *ctx, int32_t dtype, double seconds, double *flops);
-
-typedef struct moe_dispatch_bench {
-  size_t size;
-  int32_t tokens, hidden, experts, topk, dtype; /* of one rank; dtype: MOE_F32 or MOE_BF16 */
-  /* filled in: medians, seconds */
-  double permute_seconds;  /* rows to expert order and back, on this rank */
-  double copy_seconds;     /* a plain copy of as many bytes */
-  double dispatch_seconds; /* all of it with experts spread over all ranks; 0 on one rank */
-  double exchange_seconds; /* the rows all-to-all there and back, and a plain copy a change of order
-                            */
-} moe_dispatch_bench;
-/* The token dispatcher, dropless, experts spread over all ranks of the context. Collective. */
-MOE_API moe_status moe_bench_dispatch(moe_ctx *ctx, moe_dispatch_bench *bench);
 
 MOE_END
 

@@ -84,8 +84,7 @@ Validates everything and reports all errors at once.
 help.topics.bench = [[
 moelua bench [NAME] [--json]
 
-Without NAME runs all. `moelua bench --list` names them. Under mpirun
-`moelua bench dispatch` also measures what goes between ranks.
+Without NAME runs all. `moelua bench --list` names them.
 ]]
 
 help.topics.doctor = [[
