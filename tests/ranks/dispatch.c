@@ -18,34 +18,23 @@ struct setting {
   char order[32];
 };
 
+static bool text_word(void *arg, const char *key, char *value) {
+  struct setting *c = arg;
+  if (strcmp(key, "order")) return false;
+  snprintf(c->order, sizeof c->order, "%s", value);
+  c->layout.order = c->order;
+  return true;
+}
+
 static void read_case(struct setting *c, const char *text) {
   *c = (struct setting){.config = {.size = sizeof c->config, .kind = MOE_DISPATCH_ALLTOALL},
                         .layout = {.size = sizeof c->layout, .chunks = 1},
                         .experts = 8, .topk = 2, .tokens = -1};
-  const struct {
-    const char *key;
-    int32_t *value;
-  } words[] = {{"etp", &c->layout.etp}, {"ep", &c->layout.ep}, {"kind", &c->config.kind},
-               {"E", &c->experts}, {"K", &c->topk}, {"T", &c->tokens}, {"choice", &c->choice},
-               {"pad", &c->config.pad}, {"capacity100", &c->capacity}};
-  char copy[256], *rest = copy;
-  snprintf(copy, sizeof copy, "%s", text);
-  for (char *word; (word = strtok_r(rest, " ", &rest)) != NULL;) {
-    char *value = strchr(word, '=');
-    size_t i = 0;
-    if (value) *value++ = 0;
-    if (value && !strcmp(word, "order")) {
-      snprintf(c->order, sizeof c->order, "%s", value);
-      c->layout.order = c->order;
-      continue;
-    }
-    while (i < MOE_COUNTOF(words) && strcmp(words[i].key, word)) i++;
-    if (!value || i == MOE_COUNTOF(words)) {
-      fprintf(stderr, "dispatch: unknown word \"%s\"\n", word);
-      exit(1);
-    }
-    *words[i].value = atoi(value);
-  }
+  const struct ranks_word words[] = {
+      {"etp", &c->layout.etp}, {"ep", &c->layout.ep}, {"kind", &c->config.kind},
+      {"E", &c->experts},      {"K", &c->topk},       {"T", &c->tokens},
+      {"pad", &c->config.pad}, {"choice", &c->choice}, {"capacity100", &c->capacity}};
+  ranks_words(text, words, MOE_COUNTOF(words), text_word, c);
   c->config.capacity_factor = c->capacity / 100.0;
 }
 

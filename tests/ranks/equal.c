@@ -6,11 +6,6 @@
 
 /* ---- the words ---- */
 
-struct word {
-  const char *key;
-  int32_t *value;
-};
-
 /* Two kinds of blocks that differ in every respect a layout could get wrong. */
 static void mixtral_like(moe_block_config *b) {
   b->heads = 8, b->kv_heads = 4, b->head_dim = 6;
@@ -52,6 +47,18 @@ static void read_stages(struct equal_setup *s, char *text) {
   s->config.layout.blocks = s->stage;
 }
 
+static bool text_word(void *arg, const char *key, char *value) {
+  struct equal_setup *s = arg;
+  bool order = strcmp(key, "order") == 0, stages = strcmp(key, "stages") == 0;
+  if (order) {
+    snprintf(s->order, sizeof s->order, "%s", value);
+    s->config.layout.order = s->order;
+  } else if (stages) {
+    read_stages(s, value);
+  }
+  return order || stages;
+}
+
 /* Degrees: tp cp dp pp etp ep edp chunks group, order=, stages=3,0,5 (blocks of each). Model:
  * qwen=1 (else Mixtral-like), olmoe=1 (q and k normed over all heads), blocks=N, dense=1 (the first
  * block has a dense ffn), tied=1, scope=0..2 (aux), recompute=0..2. Dispatch: kind=, drop=, pad=,
@@ -61,7 +68,7 @@ static void read_words(struct equal_setup *s, const char *text) {
   moe_train_config *c = &s->config;
   moe_layout_config *l = &c->layout;
   int32_t bf16 = 0, qwen = 0, olmoe = 0, dense = 0, scope = 0, recompute = 0, capacity = 0;
-  const struct word words[] = {
+  const struct ranks_word words[] = {
       {"tp", &l->tp},
       {"cp", &l->cp},
       {"dp", &l->dp},
@@ -89,28 +96,7 @@ static void read_words(struct equal_setup *s, const char *text) {
       {"shard", &c->optimizer.shard},
       {"cp_kind", &l->cp_kind},
   };
-  char copy[256], *rest = copy;
-  snprintf(copy, sizeof copy, "%s", text);
-  for (char *word; (word = strtok_r(rest, " ", &rest)) != NULL;) {
-    char *value = strchr(word, '=');
-    size_t i = 0;
-    if (value) *value++ = 0;
-    if (value && !strcmp(word, "order")) {
-      snprintf(s->order, sizeof s->order, "%s", value);
-      l->order = s->order;
-      continue;
-    }
-    if (value && !strcmp(word, "stages")) {
-      read_stages(s, value);
-      continue;
-    }
-    while (i < MOE_COUNTOF(words) && strcmp(words[i].key, word)) i++;
-    if (!value || i == MOE_COUNTOF(words)) {
-      fprintf(stderr, "equal: unknown word \"%s\" in \"%s\"\n", word, text);
-      exit(1);
-    }
-    *words[i].value = atoi(value);
-  }
+  ranks_words(text, words, MOE_COUNTOF(words), text_word, s);
   c->dtype = bf16 ? MOE_BF16 : MOE_F32;
   init_blocks(s, qwen);
   for (int i = 0; olmoe && i < EQUAL_BLOCKS; i++) s->block[i].qk_norm = MOE_QK_NORM_ALL;

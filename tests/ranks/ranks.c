@@ -2,11 +2,35 @@
 
 static int failures;
 
+int ranks_threads(void) {
+  const char *wanted = getenv("MOELUA_TEST_THREADS");
+  int threads = wanted ? atoi(wanted) : 1;
+  return threads > 1 ? threads : 1;
+}
+
+void ranks_words(const char *words, const struct ranks_word *list, size_t n,
+                 bool (*text)(void *arg, const char *key, char *value), void *arg) {
+  char copy[256], *rest = copy;
+  snprintf(copy, sizeof copy, "%s", words);
+  for (char *word; (word = strtok_r(rest, " ", &rest)) != NULL;) {
+    char *value = strchr(word, '=');
+    size_t i = 0;
+    if (value) *value++ = 0;
+    if (value && text && text(arg, word, value)) continue;
+    while (i < n && strcmp(list[i].key, word)) i++;
+    if (!value || i == n) {
+      fprintf(stderr, "unknown word \"%s\" in \"%s\"\n", word, words);
+      exit(1);
+    }
+    *list[i].value = atoi(value);
+  }
+}
+
 moe_ctx *ranks_open(void) {
   moe_ctx_options options;
   moe_ctx *ctx;
   moe_ctx_options_init(&options);
-  options.threads = 1;
+  options.threads = ranks_threads();
   if (moe_ctx_create(&options, &ctx) != MOE_OK) exit(1);
   MUST(ctx, moe_ctx_join_mpi(ctx, NULL));
   return ctx;
