@@ -30,7 +30,6 @@ moe_status moe_attn_heads_forward(const struct moe_run *run, const struct moe_at
 moe_status moe_attn_heads_backward(const struct moe_run *run, const struct moe_attn_bwd_args *args);
 
 /* ---- shared ---- */
-enum { MOE_CP_MOST = 1024 };
 /* Of every member: the rows of its piece (0 or 1) in a whole sequence. */
 int64_t moe_cp_piece_row(const struct moe_run *run, int32_t member, int piece);
 /* k and v side by side (rows, 2*G*D), in scratch. */

@@ -12,30 +12,20 @@ static void places(const struct moe_run *run, int64_t b, int piece, int64_t cols
   }
 }
 
-static moe_status gather(const struct moe_run *run, struct moe_mat mine, struct moe_mat all) {
-  int64_t count[MOE_CP_MOST], offset[MOE_CP_MOST];
+/* Between my rows and all of them: gathered, or the sum of all ranks' scattered. */
+static moe_status exchange(const struct moe_run *run, bool back, struct moe_mat mine,
+                           struct moe_mat all) {
+  int64_t count[MOE_AXIS_MOST], offset[MOE_AXIS_MOST];
+  struct moe_group cp = run->groups->of[MOE_GROUP_CP];
   moe_trace_begin(run->trace, MOE_PART_COMM);
-  for (int64_t b = 0; b < run->batch; b++)
-    for (int piece = 0; piece < 2; piece++) {
-      places(run, b, piece, mine.cols, count, offset);
-      struct moe_mat send = moe_mat_rows(mine, b * run->seq + piece * (run->seq / 2), 0);
-      MOE_TRY(moe_all_gather_v(run->groups->of[MOE_GROUP_CP], run->stream, send.p, all.p, count,
-                               offset, mine.dtype, NULL));
-    }
-  moe_trace_end(run->trace);
-  return MOE_OK;
-}
-
-static moe_status scatter(const struct moe_run *run, struct moe_mat all, struct moe_mat mine) {
-  int64_t count[MOE_CP_MOST], offset[MOE_CP_MOST];
-  moe_trace_begin(run->trace, MOE_PART_COMM);
-  for (int64_t b = 0; b < run->batch; b++)
-    for (int piece = 0; piece < 2; piece++) {
-      places(run, b, piece, mine.cols, count, offset);
-      struct moe_mat recv = moe_mat_rows(mine, b * run->seq + piece * (run->seq / 2), 0);
-      MOE_TRY(moe_reduce_scatter_v(run->groups->of[MOE_GROUP_CP], run->stream, all.p, recv.p, count,
-                                   offset, mine.dtype, NULL));
-    }
+  for (int64_t i = 0; i < 2 * run->batch; i++) {
+    places(run, i / 2, (int)(i % 2), mine.cols, count, offset);
+    void *part = moe_mat_rows(mine, i * (run->seq / 2), 0).p;
+    if (back)
+      MOE_TRY(moe_reduce_scatter_v(cp, run->stream, all.p, part, count, offset, mine.dtype, NULL));
+    else
+      MOE_TRY(moe_all_gather_v(cp, run->stream, part, all.p, count, offset, mine.dtype, NULL));
+  }
   moe_trace_end(run->trace);
   return MOE_OK;
 }
@@ -48,7 +38,7 @@ static moe_status whole(const struct moe_run *run, const struct moe_attn_args *a
   MOE_TRY(moe_mat_get(run->scratch, args->k.dtype, run->rows * cp, 2 * cols, &all));
   size_t mark = moe_arena_mark(run->scratch);
   MOE_TRY(moe_cp_pack_kv(run, args, &mine));
-  MOE_TRY(gather(run, mine, all));
+  MOE_TRY(exchange(run, false, mine, all));
   moe_arena_reset(run->scratch, mark);
   *out = *args;
   out->k = moe_mat_cols(all, 0, cols);
@@ -78,7 +68,7 @@ moe_status moe_attn_gather_backward(const struct moe_run *run,
   all.dk = moe_mat_cols(d, 0, cols);
   all.dv = moe_mat_cols(d, cols, cols);
   MOE_TRY(moe_attn_backward_op(run, all));
-  MOE_TRY(scatter(run, d, mine));
+  MOE_TRY(exchange(run, true, mine, d));
   run->k->convert(run->stream, args->dk, moe_mat_cols(mine, 0, cols));
   run->k->convert(run->stream, args->dv, moe_mat_cols(mine, cols, cols));
   return MOE_OK;

@@ -55,7 +55,7 @@ static void places(const struct moe_run *run, const struct crossing *c, int64_t 
 }
 
 static moe_status exchange(const struct moe_run *run, const struct crossing *c, bool back) {
-  int64_t count[MOE_CP_MOST], block[MOE_CP_MOST], whole[MOE_CP_MOST];
+  int64_t count[MOE_AXIS_MOST], block[MOE_AXIS_MOST], whole[MOE_AXIS_MOST];
   size_t mark = moe_arena_mark(run->scratch);
   struct moe_mat blocks;
   MOE_TRY(

@@ -52,16 +52,10 @@ static moe_status carve(const struct moe_head *h, const struct moe_run *run, int
 
 /* Statistics of the whole vocabulary from those of its parts, in the order of the ranks. */
 static moe_status merge_stats(const struct moe_run *run, struct chunk *c, int64_t rows) {
-  enum { TP_MOST = 1024 };
-  int64_t count[TP_MOST], offset[TP_MOST];
+  int64_t count[MOE_AXIS_MOST], offset[MOE_AXIS_MOST];
   int32_t tp = run->place.tp.size;
   if (tp == 1) return MOE_OK;
-  if (tp > TP_MOST)
-    return moe_fail(run->ctx, MOE_UNSUPPORTED, "layout.tp: %d is above %d", tp, TP_MOST);
-  for (int32_t m = 0; m < tp; m++) {
-    count[m] = 3 * rows;
-    offset[m] = m * count[m];
-  }
+  moe_even_parts(tp, 3 * rows, count, offset);
   moe_trace_begin(run->trace, MOE_PART_COMM);
   MOE_TRY(moe_all_gather_v(run->groups->of[MOE_GROUP_TP], run->stream, c->stats, c->all, count,
                            offset, MOE_F32, NULL));

@@ -53,6 +53,14 @@ struct moe_run {
 
 static inline bool moe_run_accumulates(const struct moe_run *run) { return run->micro > 0; }
 
+/* Members of a transfer with equal parts behind each other; at most MOE_AXIS_MOST. */
+static inline void moe_even_parts(int32_t members, int64_t each, int64_t *count, int64_t *offset) {
+  for (int32_t m = 0; m < members; m++) {
+    count[m] = each;
+    offset[m] = m * each;
+  }
+}
+
 /* A (rows, cols) matrix of dtype from an arena. */
 static inline moe_status moe_mat_get(struct moe_arena *arena, moe_dtype dtype, int64_t rows,
                                      int64_t cols, struct moe_mat *out) {

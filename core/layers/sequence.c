@@ -1,20 +1,6 @@
 #include "layers/sequence.h"
 
-enum { TP_MOST = 1024 };
-
 static bool alone(const struct moe_run *run) { return run->place.tp.size == 1; }
-
-/* Equal parts of one sequence, in elements. */
-static moe_status parts(const struct moe_run *run, int64_t cols, int64_t *count, int64_t *offset) {
-  int32_t tp = run->place.tp.size;
-  if (tp > TP_MOST)
-    return moe_fail(run->ctx, MOE_UNSUPPORTED, "layout.tp: %d is above %d", tp, TP_MOST);
-  for (int32_t m = 0; m < tp; m++) {
-    count[m] = run->seq / tp * cols;
-    offset[m] = m * count[m];
-  }
-  return MOE_OK;
-}
 
 moe_status moe_sequence_part(const struct moe_run *run, struct moe_mat y, struct moe_mat *part) {
   *part = y;
@@ -23,10 +9,10 @@ moe_status moe_sequence_part(const struct moe_run *run, struct moe_mat y, struct
 }
 
 moe_status moe_sequence_gather(const struct moe_run *run, struct moe_mat x, struct moe_mat *full) {
-  int64_t count[TP_MOST], offset[TP_MOST];
+  int64_t count[MOE_AXIS_MOST], offset[MOE_AXIS_MOST];
   MOE_TRY(moe_sequence_part(run, x, full));
   if (alone(run)) return MOE_OK;
-  MOE_TRY(parts(run, x.cols, count, offset));
+  moe_even_parts(run->place.tp.size, x.rows / run->batch * x.cols, count, offset);
   struct moe_group tp = run->groups->of[MOE_GROUP_TP];
   moe_trace_begin(run->trace, MOE_PART_COMM);
   for (int64_t b = 0; b < run->batch; b++)
@@ -37,9 +23,9 @@ moe_status moe_sequence_gather(const struct moe_run *run, struct moe_mat x, stru
 }
 
 moe_status moe_sequence_scatter(const struct moe_run *run, struct moe_mat part, struct moe_mat y) {
-  int64_t count[TP_MOST], offset[TP_MOST];
+  int64_t count[MOE_AXIS_MOST], offset[MOE_AXIS_MOST];
   if (alone(run)) return MOE_OK;
-  MOE_TRY(parts(run, y.cols, count, offset));
+  moe_even_parts(run->place.tp.size, y.rows / run->batch * y.cols, count, offset);
   struct moe_group tp = run->groups->of[MOE_GROUP_TP];
   moe_trace_begin(run->trace, MOE_PART_COMM);
   for (int64_t b = 0; b < run->batch; b++)

@@ -9,6 +9,9 @@ struct moe_coord {
   int32_t size, rank; /* 0 <= rank < size */
 };
 
+/* Largest tp and cp (train/config_check_split.c refuses more): layers list their members. */
+enum { MOE_AXIS_MOST = 1024 };
+
 struct moe_place {
   struct moe_coord tp, cp, dp, pp; /* attention view */
   struct moe_coord etp, ep, edp;   /* MoE view */

@@ -1,5 +1,7 @@
 #include "train/config_check.h"
 
+#include "mesh/place.h"
+
 /* "name: size is not a multiple of axis degree; axis: valid values" */
 static void divides(struct moe_text *lines, const char *name, int32_t size, const char *axis,
                     int32_t degree) {
@@ -129,6 +131,8 @@ void moe_check_split(struct moe_text *errors, const moe_train_config *config,
   const int32_t *attn = layout->size[MOE_VIEW_ATTN];
   const moe_model_config *model = &config->model;
   check_stages(errors, model->n_blocks, &config->layout, attn[MOE_AXIS_PP], layout->chunks);
+  moe_check_range(errors, "layout.tp", attn[MOE_AXIS_TP], 1, MOE_AXIS_MOST);
+  moe_check_range(errors, "layout.cp", attn[MOE_AXIS_CP], 1, MOE_AXIS_MOST);
   const struct split split = {layout, config->layout.cp_kind};
   moe_check_range(errors, "layout.cp_kind", split.cp_kind, 0, MOE_CP_ALLTOALL);
   if (model->n_blocks > 0 && model->blocks != NULL)

@@ -167,6 +167,15 @@ static void test_split(void **state) {
   refuse_part(4, "model.blocks[0-3].ffn: 66 / tp 4 is not whole");
 }
 
+/* Layers keep lists of as many members. */
+static void test_most(void **state) {
+  (void)state;
+  config.layout.tp = 2048;
+  refuse_part(0, "layout.tp: 2048 is outside 1 .. 1024");
+  config.layout.tp = 1, config.layout.cp = 4096;
+  refuse_part(0, "layout.cp: 4096 is outside 1 .. 1024");
+}
+
 static void test_seq(void **state) {
   (void)state;
   config.layout.cp = 3, config.layout.tp = 1;
@@ -294,6 +303,7 @@ int main(void) {
       TEST(test_valid_values_are_named),
       TEST(test_ranges_of_blocks),
       TEST(test_split),
+      TEST(test_most),
       TEST(test_seq),
       TEST(test_dispatch),
       TEST(test_optimizer),
