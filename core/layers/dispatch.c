@@ -39,17 +39,37 @@ struct moe_dispatch moe_dispatch_make(const moe_dispatch_config *config, int64_t
   return d;
 }
 
+moe_status moe_plan_carve(const struct moe_run *run, struct moe_dispatch_plan *plan, int64_t topk,
+                          int64_t sent, int64_t experts) {
+  plan->sent = plan->rows = sent;
+  MOE_GET(run->saved, plan->row, plan->tokens * topk);
+  MOE_GET(run->saved, plan->token, sent);
+  MOE_GET(run->saved, plan->slot, sent);
+  MOE_GET(run->saved, plan->offset, experts + 1);
+  return MOE_OK;
+}
+
+void moe_plan_probs(const struct moe_run *run, const struct moe_dispatch_plan *plan, int64_t topk,
+                    bool to_rows, const float *in, float *out) {
+  const struct moe_prob_rows_args args = {.to_rows = to_rows,
+                                          .tokens = plan->tokens,
+                                          .topk = topk,
+                                          .n_rows = plan->sent,
+                                          .row = plan->row,
+                                          .token = plan->token,
+                                          .slot = plan->slot,
+                                          .in = in,
+                                          .out = out};
+  run->k->prob_rows(run->stream, &args);
+}
+
 /* My tokens' rows; index: what is left of their choices. */
 static moe_status route(const struct moe_dispatch *d, const struct moe_run *run,
                         const int32_t *index, const float *prob, struct moe_dispatch_counts counts,
                         struct moe_dispatch_plan *plan) {
   int64_t t = run->tokens, n = moe_dispatch_rows(d, t);
   plan->tokens = t;
-  plan->sent = plan->rows = n;
-  MOE_GET(run->saved, plan->row, t * d->topk);
-  MOE_GET(run->saved, plan->token, n);
-  MOE_GET(run->saved, plan->slot, n);
-  MOE_GET(run->saved, plan->offset, d->experts + 1);
+  MOE_TRY(moe_plan_carve(run, plan, d->topk, n, d->experts));
   struct moe_route_args args = {.tokens = t,
                                 .experts = d->experts,
                                 .topk = d->topk,
@@ -118,26 +138,11 @@ static void combine(const struct moe_dispatch *d, const struct moe_run *run,
   run->k->combine(run->stream, &args);
 }
 
-/* Between (tokens, K) and (sent). */
-static void probs(const struct moe_dispatch *d, const struct moe_run *run,
-                  const struct moe_dispatch_plan *plan, bool to_rows, const float *in, float *out) {
-  const struct moe_prob_rows_args args = {.to_rows = to_rows,
-                                          .tokens = plan->tokens,
-                                          .topk = d->topk,
-                                          .n_rows = plan->sent,
-                                          .row = plan->row,
-                                          .token = plan->token,
-                                          .slot = plan->slot,
-                                          .in = in,
-                                          .out = out};
-  run->k->prob_rows(run->stream, &args);
-}
-
 static moe_status start(const struct moe_dispatch *d, const struct moe_run *run,
                         struct moe_dispatch_plan *plan, struct moe_mat x, const float *prob,
                         struct moe_dispatch_flight *flight) {
   if (!moe_dispatch_travels(d)) {
-    probs(d, run, plan, true, prob, plan->prob);
+    moe_plan_probs(run, plan, d->topk, true, prob, plan->prob);
     return MOE_OK;
   }
   if (moe_dispatch_gathers(d)) { /* the probabilities came with the choices */
@@ -156,7 +161,7 @@ static moe_status start(const struct moe_dispatch *d, const struct moe_run *run,
   MOE_TRY(moe_mat_get(run->scratch, x.dtype, plan->sent, x.cols, &send));
   MOE_GET(run->scratch, send_prob, plan->sent);
   gather(run, plan, x, send);
-  probs(d, run, plan, true, prob, send_prob);
+  moe_plan_probs(run, plan, d->topk, true, prob, send_prob);
   MOE_TRY(moe_to_experts_start(run, plan, send, flight->arrived, &flight->rows));
   return moe_to_experts_start(run, plan, moe_column(send_prob, plan->sent),
                               moe_column(flight->arrived_prob, plan->rows), &flight->prob);
@@ -294,7 +299,7 @@ static moe_status probs_home(const struct moe_dispatch *d, const struct moe_run 
     MOE_TRY(moe_to_tokens(d, run, plan, moe_column(dprob_rows, plan->rows),
                           moe_column(home, plan->sent)));
   }
-  probs(d, run, plan, false, home, all);
+  moe_plan_probs(run, plan, d->topk, false, home, all);
   if (moe_dispatch_gathers(d))
     MOE_TRY(moe_gather_home(run, plan, moe_mat_of(all, MOE_F32, plan->tokens, d->topk),
                             moe_mat_of(dprob, MOE_F32, run->tokens, d->topk)));

@@ -81,11 +81,7 @@ static moe_status route(const struct moe_dispatch *d, const struct moe_run *run,
                         struct moe_dispatch_plan *plan) {
   int64_t local = moe_dispatch_local(d), n = bound(d, run, plan, capacity);
   int32_t *none;
-  plan->sent = plan->rows = n;
-  MOE_GET(run->saved, plan->row, plan->tokens * d->topk);
-  MOE_GET(run->saved, plan->token, n);
-  MOE_GET(run->saved, plan->slot, n);
-  MOE_GET(run->saved, plan->offset, local + 1);
+  MOE_TRY(moe_plan_carve(run, plan, d->topk, n, local));
   MOE_GET(run->scratch, none, 2);
   const struct moe_route_args args = {.tokens = plan->tokens,
                                       .experts = local,
@@ -125,16 +121,7 @@ moe_status moe_gather_plan(const struct moe_dispatch *d, const struct moe_run *r
   if (d->pad) capacity = moe_dispatch_members(d) * moe_dispatch_capacity(d, run->tokens);
   MOE_TRY(route(d, run, index_all, prob_all, capacity, kept, plan));
   MOE_GET(run->saved, plan->prob, plan->rows);
-  const struct moe_prob_rows_args args = {.to_rows = true,
-                                          .tokens = plan->tokens,
-                                          .topk = K,
-                                          .n_rows = plan->rows,
-                                          .row = plan->row,
-                                          .token = plan->token,
-                                          .slot = plan->slot,
-                                          .in = prob_all,
-                                          .out = plan->prob};
-  run->k->prob_rows(run->stream, &args);
+  moe_plan_probs(run, plan, K, true, prob_all, plan->prob);
   moe_arena_reset(run->scratch, mark);
   return MOE_OK;
 }

@@ -41,6 +41,14 @@ int64_t moe_dispatch_most_rows(const struct moe_dispatch *d, int64_t tokens);
 /* In `all` neighbours are neighbours along `axis`; how far apart members of the axis lie else. */
 bool moe_group_neighbours(struct moe_group all, struct moe_group axis);
 
+/* Room in run->saved for the rows of plan->tokens tokens: `sent` of them (at most), of so many
+ * experts. */
+moe_status moe_plan_carve(const struct moe_run *run, struct moe_dispatch_plan *plan, int64_t topk,
+                          int64_t sent, int64_t experts);
+/* Between (tokens, K) and (sent). */
+void moe_plan_probs(const struct moe_run *run, const struct moe_dispatch_plan *plan, int64_t topk,
+                    bool to_rows, const float *in, float *out);
+
 /* Entries of host->order for so many sequences. */
 int64_t moe_dispatch_order_size(const struct moe_dispatch *d, int64_t batch);
 /* out (T, K): index, -1 where the capacity (of this rank's tokens, or across) drops a pair. */
