@@ -41,13 +41,20 @@ static moe_status tell_stages(struct moe_trainer *t, void *x, int64_t n, moe_dty
   return last > 0 ? moe_broadcast(pp, t->stream, x, n, dtype, last, NULL) : MOE_OK;
 }
 
+/* token NULL: nothing to do here, but experts may be spread over the dp ranks: a masked batch. */
 static moe_status eval_batch(struct moe_trainer *t, const int32_t *token, const int32_t *label,
                              int64_t batch) {
   struct moe_run run = moe_trainer_run(t, batch, t->model->seq);
   struct pass pass = {.t = t, .run = &run, .head = true};
+  size_t bytes = (size_t)run.rows * sizeof *token;
   run.trace = NULL;
-  moe_trainer_upload_part(t, t->token, token, batch, t->config.seq);
-  moe_trainer_upload_part(t, t->label, label, batch, t->config.seq);
+  if (token) {
+    moe_trainer_upload_part(t, t->token, token, batch, t->config.seq);
+    moe_trainer_upload_part(t, t->label, label, batch, t->config.seq);
+  } else {
+    t->k->fill(t->stream, t->token, 0, bytes);
+    t->k->fill(t->stream, t->label, 0xff, bytes); /* -1 */
+  }
   return run_pass(&pass);
 }
 
@@ -60,11 +67,16 @@ moe_status moe_trainer_eval(moe_trainer *t, const int32_t *tokens_BS, const int3
   MOE_TRY(moe_trainer_check_batch(t, tokens_BS, labels_BS, sequences * seq, loss_tokens));
   MOE_TRY(moe_trainer_set_positions(t, seq));
   t->k->fill(t->stream, t->sums, 0, sizeof t->sums_host);
-  for (int64_t first = 0; first < sequences; first += t->model->micro_batch) {
+  struct moe_coord dp = t->model->place.dp;
+  for (int64_t first = 0, n; first < sequences; first += n) { /* a micro-batch for each dp rank */
     int64_t batch = moe_min64(t->model->micro_batch, sequences - first);
-    MOE_TRY(eval_batch(t, tokens_BS + first * seq, labels_BS + first * seq, batch));
+    int64_t mine = first + dp.rank * batch;
+    bool mine_too = mine + batch <= sequences;
+    n = moe_min64(dp.size, (sequences - first) / batch) * batch;
+    MOE_TRY(eval_batch(t, mine_too ? tokens_BS + mine * seq : NULL,
+                       mine_too ? labels_BS + mine * seq : NULL, batch));
   }
-  MOE_TRY(moe_all_reduce(t->groups.of[MOE_GROUP_TP_CP], t->stream, t->sums + MOE_SUM_LOSS, 1,
+  MOE_TRY(moe_all_reduce(t->groups.of[MOE_GROUP_TP_CP_DP], t->stream, t->sums + MOE_SUM_LOSS, 1,
                          MOE_F64, MOE_SUM, NULL));
   MOE_TRY(tell_stages(t, t->sums + MOE_SUM_LOSS, 1, MOE_F64));
   t->k->copy(t->stream, t->sums_host, t->sums, sizeof t->sums_host);
