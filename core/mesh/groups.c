@@ -110,12 +110,7 @@ moe_status moe_groups_ends(struct moe_world *world, const struct moe_layout *lay
 
 /* What reports of the ranks say of this one and of the groups. */
 static void name(struct moe_world *world, const struct moe_layout *layout) {
-  static const char *const names[] = {
-#define NAME(kind, text, view, axes) text,
-      MOE_GROUP_MAP(NAME)
-#undef NAME
-  };
-  for (size_t i = 0; i < MOE_COUNTOF(names); i++) world->group_name[i] = names[i];
+  for (size_t i = 0; i < MOE_COUNTOF(spans); i++) world->group_name[i] = spans[i].name;
   struct moe_place p = moe_place_of(layout, world->rank);
   snprintf(world->board->place, sizeof world->board->place, "tp %d, cp %d, dp %d, pp %d", p.tp.rank,
            p.cp.rank, p.dp.rank, p.pp.rank);

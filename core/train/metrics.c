@@ -101,8 +101,7 @@ static double lost_pairs(const struct moe_layer *m, const double *in) {
 }
 
 /* Layers are spread over the pipeline; a stage without MoE layers joins all the same. */
-static moe_status over_stages(struct moe_trainer *t, double lost,
-                              moe_step_metrics *m) {
+static moe_status over_stages(struct moe_trainer *t, double lost, moe_step_metrics *m) {
   struct moe_group pp = t->groups.of[MOE_GROUP_PP];
   double sum[] = {m->aux_loss, m->z_loss, (double)m->routed, (double)m->dropped, lost};
   MOE_TRY(moe_all_reduce(pp, t->stream, sum, (int64_t)MOE_COUNTOF(sum), MOE_F64, MOE_SUM, NULL));

@@ -64,9 +64,9 @@ MOE_API moe_status moe_trainer_step(moe_trainer *trainer, const int32_t *tokens_
 /* Forward and backward only, as step does (gradients readable afterwards), no update. */
 MOE_API moe_status moe_trainer_gradients(moe_trainer *trainer, const int32_t *tokens_BS,
                                          const int32_t *labels_BS, moe_step_metrics *out);
-/* Sum of cross entropy and number of unmasked tokens over `sequences` rows (any number). Collective:
- * all ranks are given the same rows, of which each dp coordinate does its part, and get the same
- * result. */
+/* Sum of cross entropy and number of unmasked tokens over `sequences` rows (any number).
+ * Collective: all ranks are given the same rows, each dp coordinate does a part of them, and all
+ * get the same result. */
 MOE_API moe_status moe_trainer_eval(moe_trainer *trainer, const int32_t *tokens_BS,
                                     const int32_t *labels_BS, int64_t sequences, double *loss_sum,
                                     int64_t *loss_tokens);
