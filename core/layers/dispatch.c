@@ -1,6 +1,6 @@
-#include "layers/dispatch_part.h"
-
 #include <math.h>
+
+#include "layers/dispatch_part.h"
 
 int64_t moe_dispatch_capacity(const struct moe_dispatch *d, int64_t tokens) {
   if (d->capacity_factor <= 0) return 0;
@@ -180,7 +180,7 @@ static moe_status finish(const struct moe_dispatch *d, const struct moe_run *run
                          struct moe_dispatch_plan *plan, struct moe_mat x,
                          struct moe_dispatch_flight *flight, struct moe_mat *rows) {
   if (!moe_dispatch_exchanges(d)) {
-    MOE_TRY(moe_comm_wait(run->stream, &flight->rows));
+    MOE_TRY_TRANSFER(run, moe_comm_wait(run->stream, &flight->rows));
     MOE_TRY(moe_mat_get(run->scratch, x.dtype, plan->rows, x.cols, rows));
     gather(run, plan, moe_dispatch_gathers(d) ? plan->x : x, *rows);
     return MOE_OK;
@@ -244,7 +244,7 @@ static moe_status back_finish(const struct moe_dispatch *d, const struct moe_run
     MOE_TRY(moe_mat_get(run->scratch, dy.dtype, plan->rows, dy.cols, drows));
   if (moe_dispatch_exchanges(d))
     return moe_to_experts_finish(d, run, plan, flight->arrived, &flight->rows, *drows);
-  MOE_TRY(moe_comm_wait(run->stream, &flight->rows));
+  MOE_TRY_TRANSFER(run, moe_comm_wait(run->stream, &flight->rows));
   gather(run, plan, moe_dispatch_gathers(d) ? flight->arrived : dy, *drows);
   return MOE_OK;
 }

@@ -9,15 +9,17 @@ static const struct moe_parts *parts_of(const struct moe_dispatch_plan *plan, in
 moe_status moe_gather_start(const struct moe_run *run, const struct moe_dispatch_plan *plan,
                             struct moe_mat in, struct moe_mat out, struct moe_request *request) {
   const struct moe_parts *p = parts_of(plan, in.cols);
-  return moe_all_gather_v(run->groups->of[MOE_GROUP_ETP_EP], run->stream, in.p, out.p, p->count,
-                          p->offset, in.dtype, request);
+  MOE_TRY_TRANSFER(run, moe_all_gather_v(run->groups->of[MOE_GROUP_ETP_EP], run->stream, in.p,
+                                         out.p, p->count, p->offset, in.dtype, request));
+  return MOE_OK;
 }
 
 moe_status moe_gather_home(const struct moe_run *run, const struct moe_dispatch_plan *plan,
                            struct moe_mat all, struct moe_mat out) {
   const struct moe_parts *p = parts_of(plan, all.cols);
-  return moe_reduce_scatter_v(run->groups->of[MOE_GROUP_ETP_EP], run->stream, all.p, out.p,
-                              p->count, p->offset, all.dtype, NULL);
+  MOE_TRY_TRANSFER(run, moe_reduce_scatter_v(run->groups->of[MOE_GROUP_ETP_EP], run->stream, all.p,
+                                             out.p, p->count, p->offset, all.dtype, NULL));
+  return MOE_OK;
 }
 
 /* How many tokens each member has: padding and the dry run know it. */
@@ -35,8 +37,8 @@ static moe_status tokens_of_members(const struct moe_dispatch *d, const struct m
     run->k->copy(run->stream, one, &h->mine, sizeof *one);
     for (int64_t m = 0; m < members; m++) h->choices.rows[m] = 1;
     moe_parts_lay_out(&h->choices, members, 1);
-    MOE_TRY(moe_all_gather_v(run->groups->of[MOE_GROUP_ETP_EP], run->stream, one, all,
-                             h->choices.count, h->choices.offset, MOE_I32, NULL));
+    MOE_TRY_TRANSFER(run, moe_all_gather_v(run->groups->of[MOE_GROUP_ETP_EP], run->stream, one, all,
+                                           h->choices.count, h->choices.offset, MOE_I32, NULL));
     run->k->copy(run->stream, h->offsets, all, (size_t)members * sizeof *all);
     MOE_TRY(run->k->stream_sync(run->stream));
     for (int64_t m = 0; m < members; m++) h->tokens.rows[m] = h->offsets[m];
@@ -115,8 +117,10 @@ moe_status moe_gather_plan(const struct moe_dispatch *d, const struct moe_run *r
   MOE_GET(run->scratch, prob_all, plan->tokens * K);
   const struct moe_parts *p = &plan->host->choices;
   struct moe_group g = run->groups->of[MOE_GROUP_ETP_EP];
-  MOE_TRY(moe_all_gather_v(g, run->stream, index, index_all, p->count, p->offset, MOE_I32, NULL));
-  MOE_TRY(moe_all_gather_v(g, run->stream, prob, prob_all, p->count, p->offset, MOE_F32, NULL));
+  MOE_TRY_TRANSFER(
+      run, moe_all_gather_v(g, run->stream, index, index_all, p->count, p->offset, MOE_I32, NULL));
+  MOE_TRY_TRANSFER(
+      run, moe_all_gather_v(g, run->stream, prob, prob_all, p->count, p->offset, MOE_F32, NULL));
   /* What each member kept fits: together they fill no more than this. */
   if (d->pad) capacity = moe_dispatch_members(d) * moe_dispatch_capacity(d, run->tokens);
   MOE_TRY(route(d, run, index_all, prob_all, capacity, kept, plan));

@@ -27,9 +27,11 @@ moe_status moe_to_experts_start(const struct moe_run *run, const struct moe_disp
   const struct moe_dispatch_host *h = plan->host;
   struct moe_mat mine = my_part(run, plan, arrived);
   int64_t w = in.cols;
-  return moe_all_to_all_v(run->groups->of[MOE_GROUP_EP], run->stream, in.p, count(&h->send, w),
-                          offset(&h->send, w), mine.p, count(&h->recv, w), offset(&h->recv, w),
-                          in.dtype, request);
+  MOE_TRY_TRANSFER(
+      run, moe_all_to_all_v(run->groups->of[MOE_GROUP_EP], run->stream, in.p, count(&h->send, w),
+                            offset(&h->send, w), mine.p, count(&h->recv, w), offset(&h->recv, w),
+                            in.dtype, request));
+  return MOE_OK;
 }
 
 moe_status moe_to_experts_finish(const struct moe_dispatch *d, const struct moe_run *run,
@@ -37,11 +39,11 @@ moe_status moe_to_experts_finish(const struct moe_dispatch *d, const struct moe_
                                  struct moe_request *request, struct moe_mat out) {
   const struct moe_dispatch_host *h = plan->host;
   struct moe_group etp = run->groups->of[MOE_GROUP_ETP];
-  MOE_TRY(moe_comm_wait(run->stream, request));
+  MOE_TRY_TRANSFER(run, moe_comm_wait(run->stream, request));
   if (moe_group_size(etp) > 1)
-    MOE_TRY(moe_all_gather_v(etp, run->stream, my_part(run, plan, arrived).p, arrived.p,
-                             count(&h->etp, arrived.cols), offset(&h->etp, arrived.cols),
-                             arrived.dtype, NULL));
+    MOE_TRY_TRANSFER(run, moe_all_gather_v(etp, run->stream, my_part(run, plan, arrived).p,
+                                           arrived.p, count(&h->etp, arrived.cols),
+                                           offset(&h->etp, arrived.cols), arrived.dtype, NULL));
   const struct moe_chunks_args sort = {arrived, out,
                                        moe_dispatch_members(d) * moe_dispatch_local(d),
                                        plan->sort_from, plan->sort_to};
@@ -59,18 +61,17 @@ moe_status moe_to_tokens(const struct moe_dispatch *d, const struct moe_run *run
   struct moe_mat back = in;
   if (sorted(d, in)) {
     MOE_TRY(moe_mat_get(run->scratch, in.dtype, in.rows, w, &back));
-    const struct moe_chunks_args sort = {in, back,
-                                         moe_dispatch_members(d) * moe_dispatch_local(d),
+    const struct moe_chunks_args sort = {in, back, moe_dispatch_members(d) * moe_dispatch_local(d),
                                          plan->back_from, plan->back_to};
     run->k->chunks(run->stream, &sort);
   }
   struct moe_mat mine = my_part(run, plan, back);
   if (moe_group_size(etp) > 1)
-    MOE_TRY(moe_reduce_scatter_v(etp, run->stream, back.p, mine.p, count(&h->etp, w),
-                                 offset(&h->etp, w), in.dtype, NULL));
-  MOE_TRY(moe_all_to_all_v(run->groups->of[MOE_GROUP_EP], run->stream, mine.p, count(&h->recv, w),
-                           offset(&h->recv, w), out.p, count(&h->send, w), offset(&h->send, w),
-                           in.dtype, NULL));
+    MOE_TRY_TRANSFER(run, moe_reduce_scatter_v(etp, run->stream, back.p, mine.p, count(&h->etp, w),
+                                               offset(&h->etp, w), in.dtype, NULL));
+  MOE_TRY_TRANSFER(run, moe_all_to_all_v(run->groups->of[MOE_GROUP_EP], run->stream, mine.p,
+                                         count(&h->recv, w), offset(&h->recv, w), out.p,
+                                         count(&h->send, w), offset(&h->send, w), in.dtype, NULL));
   moe_arena_reset(run->scratch, mark);
   return MOE_OK;
 }

@@ -6,9 +6,9 @@
 /* Rows of the micro-batch, gathered (member after member) and in order. A cp rank has pieces c and
  * 2cp-1-c of every sequence, one behind the other, and a tp rank an even part of that. */
 struct shape {
-  int64_t batch, tokens;       /* T */
-  int64_t part;                /* rows of a sequence on a rank */
-  int64_t pieces, piece;       /* of a sequence; rows of one */
+  int64_t batch, tokens;        /* T */
+  int64_t part;                 /* rows of a sequence on a rank */
+  int64_t pieces, piece;        /* of a sequence; rows of one */
   int64_t stride_tp, stride_cp; /* of members */
 };
 
@@ -146,11 +146,11 @@ static moe_status across(const struct moe_dispatch *d, const struct moe_run *run
   MOE_GET(run->scratch, index_all, all * K);
   MOE_GET(run->scratch, prob_all, all * K);
   MOE_GET(run->scratch, row_all, all * K);
-  MOE_TRY(moe_all_gather_v(g, run->stream, index, gathered, host->peers.count, host->peers.offset,
-                           MOE_I32, NULL));
+  MOE_TRY_TRANSFER(run, moe_all_gather_v(g, run->stream, index, gathered, host->peers.count,
+                                         host->peers.offset, MOE_I32, NULL));
   move(run, K, gathered, all, in, index_all, all);
-  MOE_TRY(moe_all_gather_v(g, run->stream, prob, gathered, host->peers.count, host->peers.offset,
-                           MOE_F32, NULL));
+  MOE_TRY_TRANSFER(run, moe_all_gather_v(g, run->stream, prob, gathered, host->peers.count,
+                                         host->peers.offset, MOE_F32, NULL));
   move(run, K, gathered, all, in, prob_all, all);
   MOE_TRY(drop(d, run, all, index_all, prob_all, row_all));
   move(run, K, row_all, all, out, row, run->tokens);

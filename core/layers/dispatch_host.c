@@ -91,8 +91,8 @@ static moe_status counts(const struct moe_dispatch *d, const struct moe_run *run
   size_t mark = moe_arena_mark(run->scratch);
   int32_t *all;
   MOE_GET(run->scratch, all, members * n);
-  MOE_TRY(moe_all_gather_v(g, run->stream, plan->offset, all, h->pieces.count, h->pieces.offset,
-                           MOE_I32, NULL));
+  MOE_TRY_TRANSFER(run, moe_all_gather_v(g, run->stream, plan->offset, all, h->pieces.count,
+                                         h->pieces.offset, MOE_I32, NULL));
   run->k->copy(run->stream, h->offsets, all, (size_t)(members * n) * sizeof *all);
   moe_arena_reset(run->scratch, mark);
   return run->k->stream_sync(run->stream);

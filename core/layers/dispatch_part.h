@@ -30,6 +30,14 @@ static inline bool moe_dispatch_chooses(const struct moe_dispatch *d) {
 static inline bool moe_run_dry(const struct moe_run *run) {
   return run->groups->of[MOE_GROUP_WORLD].comm->world->backend->dry;
 }
+/* Passes a failing transfer on; its time is exchange's, not the dispatcher's. */
+#define MOE_TRY_TRANSFER(run, expr)                    \
+  do {                                                 \
+    moe_trace_begin((run)->trace, MOE_PART_COMM);      \
+    moe_status moe_transfer_ = (expr);                 \
+    moe_trace_end((run)->trace);                       \
+    if (moe_transfer_ != MOE_OK) return moe_transfer_; \
+  } while (0)
 static inline struct moe_mat moe_column(const float *x, int64_t rows) {
   return moe_mat_of((void *)(uintptr_t)x, MOE_F32, rows, 1);
 }

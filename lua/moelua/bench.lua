@@ -4,6 +4,7 @@
 local cli = require "moelua.cli"
 local json = require "moelua.json"
 local near = require "moelua.near"
+local ranks = require "moelua.ranks"
 local report = require "moelua.report"
 
 local bench = {}
@@ -22,6 +23,8 @@ end
 -- name, one line of help, function or module name
 bench.list = {
   { "peak", "highest FLOP/s of the matrix kernels, by type", peak },
+  { "dispatch", "rows to their experts and back, against plain copies; under "
+    .. "mpirun also between ranks", "moelua.bench_dispatch" },
   { "step", "training steps of models A and B, share of the peak, parts",
     "moelua.bench_step" },
 }
@@ -79,7 +82,7 @@ local function run(entries, context, as_json)
     end
     for _, row in ipairs(rows) do all[#all + 1] = row end
   end
-  print_rows(all, context, as_json)
+  if ranks.first() then print_rows(all, context, as_json) end
   return cli.OK
 end
 
@@ -104,6 +107,14 @@ function bench.main(arguments)
   if not context then
     report.fail(message)
     return cli.FAILED
+  end
+  if ranks.size() > 1 then
+    local ok
+    ok, message = context:join_mpi()
+    if not ok then
+      report.fail(message)
+      return cli.FAILED
+    end
   end
   local status = run(entries, context, options.json)
   context:close()

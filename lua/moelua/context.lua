@@ -133,6 +133,25 @@ function Context:bench_peak(dtype, seconds)
   return flops[0]
 end
 
+-- bench_dispatch{tokens=, hidden=, experts=, topk=, dtype=} -> the fields of
+-- moe_dispatch_bench. Collective over the context's ranks.
+function Context:bench_dispatch(options)
+  local pointer = handle.pointer(self, Context, 2)
+  local built, anchor = struct.build("moe_dispatch_bench", options)
+  if not built then
+    error("bench_dispatch: " .. table.concat(anchor, "; "), 2)
+  end
+  local status = lib.moe_bench_dispatch(pointer, built)
+  if status ~= 0 or not anchor then
+    return handle.failure(self._core, status)
+  end
+  local result = {}
+  for _, field in ipairs(binding.structs.moe_dispatch_bench) do
+    result[field.name] = tonumber(built[field.name])
+  end
+  return result
+end
+
 -- A moe_train_config from a table of options or, unchanged, from cdata.
 -- Returns config, anchor; raises on misuse at `level`.
 function Context.train_config(config, level)

@@ -181,8 +181,7 @@ static void check(struct test *t) {
   }
   CHECK(*t->dropped == dropped);
   all[0] = (int32_t)(t->run.tokens * K), all[1] = *t->dropped, all[2] = *t->kept;
-  MUST(t->ctx,
-       moe_all_reduce(t->groups.of[MOE_GROUP_WORLD], NULL, all, 3, MOE_I32, MOE_SUM, NULL));
+  MUST(t->ctx, moe_all_reduce(t->groups.of[MOE_GROUP_WORLD], NULL, all, 3, MOE_I32, MOE_SUM, NULL));
   CHECK(all[0] == all[1] + all[2]);
   if (t->c->capacity > 0 && t->c->choice == ONE_EXPERT) CHECK(all[1] > 0);
 }
@@ -207,9 +206,15 @@ static void run_case(moe_ctx *ctx, const struct moe_kernels *k, struct moe_strea
   struct moe_place place = moe_place_of(&layout, world->rank);
   t.d = moe_dispatch_make(&c.config, c.experts, c.topk, place);
   MUST(ctx, moe_dispatch_host_create(ctx, &t.d, H, 1, &t.plan.host));
-  t.run = (struct moe_run){.ctx = ctx, .k = k, .stream = s, .saved = &t.saved,
-                           .scratch = &t.scratch, .place = place, .groups = &t.groups,
-                           .dtype = MOE_F32, .batch = 1,
+  t.run = (struct moe_run){.ctx = ctx,
+                           .k = k,
+                           .stream = s,
+                           .saved = &t.saved,
+                           .scratch = &t.scratch,
+                           .place = place,
+                           .groups = &t.groups,
+                           .dtype = MOE_F32,
+                           .batch = 1,
                            .tokens = tokens_of(&c, world->rank)};
   fill(&t);
   forward(&t);
@@ -232,6 +237,9 @@ int main(int argc, char **argv) {
       snprintf(text, sizeof text, "%s kind=%d", argv[i], kind);
       run_case(ctx, k, s, text);
     }
+  moe_dispatch_bench b = {.size = sizeof b, .tokens = 40, .hidden = 16, .experts = 8, .topk = 3};
+  MUST(ctx, moe_bench_dispatch(ctx, &b));
+  CHECK((b.dispatch_seconds > 0) == (moe_ctx_ranks(ctx) > 1));
   k->stream_destroy(s);
   return ranks_close(ctx);
 }

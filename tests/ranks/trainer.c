@@ -130,6 +130,48 @@ static void planned(moe_ctx *ctx, const char *words) {
   moe_trainer_destroy(t);
 }
 
+/* All tokens to experts 0 and 1: other ranks get no rows, and their experts gradients of zeros. */
+static void skew(moe_ctx *ctx, moe_dispatch_kind kind) {
+  enum { MOST = 1 << 14 };
+  struct equal_setup s;
+  moe_trainer *t;
+  moe_step_metrics m = {.size = sizeof m};
+  static float grad[MOST];
+  const float bias[8] = {10, 10, 0, 0, 0, 0, 0, 0};
+  equal_init(&s, "qwen=1");
+  s.config.layout.ep = moe_ctx_ranks(ctx);
+  s.config.dispatch.kind = kind;
+  MUST(ctx, moe_trainer_create(ctx, &s.config, &t));
+  for (int64_t i = 0; i < moe_trainer_param_count(t); i++) {
+    moe_param_info info = {.size = sizeof info};
+    MUST(ctx, moe_trainer_param_info(t, i, &info));
+    if (strstr(info.name, "router_bias"))
+      MUST(ctx, moe_trainer_param_write(t, i, MOE_TENSOR_WEIGHT, bias, 8));
+  }
+  const int64_t first = equal_share(ctx, &s);
+  MUST(ctx, moe_trainer_gradients(t, s.tokens + first, s.labels + first, &m));
+  CHECK(m.load_max == 4 && m.dropped == 0);
+  CHECK(m.routed == (int64_t)s.config.model.n_blocks * EQUAL_TOKENS * 2);
+  for (int64_t i = 0; i < moe_trainer_param_count(t); i++) {
+    moe_param_info info = {.size = sizeof info};
+    int64_t n = 1;
+    double sum = 0;
+    MUST(ctx, moe_trainer_param_info(t, i, &info));
+    if (!info.expert) continue;
+    for (int d = 0; d < info.dims; d++) n *= info.count[d];
+    CHECK(n <= MOST);
+    MUST(ctx, moe_trainer_param_read(t, i, MOE_TENSOR_GRAD, grad, n));
+    int64_t each = n / info.count[0];
+    for (int64_t j = 0; j < n; j++)
+      if (info.start[0] + j / each >= 2)
+        CHECK(grad[j] == 0);
+      else
+        sum += grad[j] * grad[j];
+    CHECK(info.start[0] >= 2 || sum > 0);
+  }
+  moe_trainer_destroy(t);
+}
+
 int main(void) {
   moe_ctx *ctx = ranks_open();
   agree(ctx);
@@ -140,5 +182,7 @@ int main(void) {
   resume(ctx, "shard=1 qwen=1 scope=2");
   if (moe_ctx_ranks(ctx) >= 2) resume(ctx, "tp=2 etp=1 qwen=1 shard=1");
   if (moe_ctx_ranks(ctx) >= 4) resume(ctx, "tp=4 etp=1 qwen=1"); /* kv heads are copied */
+  skew(ctx, MOE_DISPATCH_ALLTOALL);
+  skew(ctx, MOE_DISPATCH_ALLGATHER);
   return ranks_close(ctx);
 }

@@ -58,7 +58,25 @@ static void test_capacity(void **state) {
   assert_int_equal(moe_dispatch_capacity(&d, 512), 0);
 }
 
+/* The benchmark runs and refuses what cannot be. */
+static void test_bench(void **state) {
+  (void)state;
+  moe_ctx *ctx;
+  moe_ctx_options options;
+  moe_ctx_options_init(&options);
+  assert_int_equal(moe_ctx_create(&options, &ctx), MOE_OK);
+  moe_dispatch_bench b = {.size = sizeof b, .tokens = 10, .hidden = 8, .experts = 4, .topk = 4};
+  assert_int_equal(moe_bench_dispatch(ctx, &b), MOE_OK);
+  assert_true(b.permute_seconds > 0 && b.copy_seconds > 0 && b.dispatch_seconds == 0);
+  b.topk = 5;
+  assert_int_equal(moe_bench_dispatch(ctx, &b), MOE_INVALID);
+  b.topk = 4, b.dtype = MOE_I32;
+  assert_int_equal(moe_bench_dispatch(ctx, &b), MOE_INVALID);
+  moe_ctx_destroy(ctx);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_pick), cmocka_unit_test(test_capacity)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_pick), cmocka_unit_test(test_capacity),
+                                     cmocka_unit_test(test_bench)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

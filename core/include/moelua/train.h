@@ -174,6 +174,19 @@ MOE_API uint64_t moe_machine_memory(void);
  * `seconds`. */
 MOE_API moe_status moe_bench_peak(moe_ctx *ctx, int32_t dtype, double seconds, double *flops);
 
+typedef struct moe_dispatch_bench {
+  size_t size;
+  int32_t tokens, hidden, experts, topk, dtype; /* of one rank; dtype: MOE_F32 or MOE_BF16 */
+  /* filled in: medians, seconds */
+  double permute_seconds;  /* rows to expert order and back, on this rank */
+  double copy_seconds;     /* a plain copy of as many bytes */
+  double dispatch_seconds; /* all of it with experts spread over all ranks; 0 on one rank */
+  double exchange_seconds; /* the rows all-to-all there and back, and a plain copy a change of order
+                            */
+} moe_dispatch_bench;
+/* The token dispatcher, dropless, experts spread over all ranks of the context. Collective. */
+MOE_API moe_status moe_bench_dispatch(moe_ctx *ctx, moe_dispatch_bench *bench);
+
 MOE_END
 
 #endif

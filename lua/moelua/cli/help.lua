@@ -84,7 +84,8 @@ Validates everything and reports all errors at once.
 help.topics.bench = [[
 moelua bench [NAME] [--json]
 
-Without NAME runs all. `moelua bench --list` names them.
+Without NAME runs all. `moelua bench --list` names them. Under mpirun
+`moelua bench dispatch` also measures what goes between ranks.
 ]]
 
 help.topics.doctor = [[
